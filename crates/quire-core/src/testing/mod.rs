@@ -1,0 +1,1 @@
+//! Fakes with a stated fault model, and the contract suites every adapter must pass.

@@ -1,0 +1,1 @@
+//! Adapters of the `Bodies` port, a folder each.

@@ -1,0 +1,14 @@
+//! The quire service: HTTP in front, the domain in the middle, stores behind.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | [`rows`] | adapters of the `Rows` port |
+//! | [`bodies`] | adapters of the `Bodies` port |
+//! | [`http`] | the public listener: routes, one file a call, the bounds on connections |
+//!
+//! Adapters and `http` know the domain and never each other; only `assemble` names concrete adapters.
+
+pub mod bodies;
+pub mod http;
+pub mod rows;
+pub mod system;

@@ -1,0 +1,1 @@
+//! Adapters of the `Rows` port, a folder each with its SQL beside it.
