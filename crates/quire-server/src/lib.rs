@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`rows`] | adapters of the `Rows` port |
 //! | [`bodies`] | adapters of the `Bodies` port |
+//! | [`cache`] | hot pastes and singleflight, as decorators of the ports |
 //! | [`http`] | the public listener: routes, one file a call, the bounds on connections |
 //!
 //! Adapters and `http` know the domain and never each other; only `assemble` names concrete adapters.
 
 pub mod bodies;
+pub mod cache;
 pub mod http;
 pub mod rows;
 pub mod system;
