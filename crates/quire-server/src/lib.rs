@@ -2,6 +2,7 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
+//! | [`config`] | flags and variables, checked before anything is opened |
 //! | [`rows`] | adapters of the `Rows` port |
 //! | [`bodies`] | adapters of the `Bodies` port |
 //! | [`cache`] | hot pastes and singleflight, as decorators of the ports |
@@ -11,6 +12,7 @@
 
 pub mod bodies;
 pub mod cache;
+pub mod config;
 pub mod http;
 pub mod rows;
 pub mod system;

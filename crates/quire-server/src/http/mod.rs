@@ -1,1 +1,3 @@
 //! The public listener.
+
+pub mod wire;

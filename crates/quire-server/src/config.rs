@@ -1,0 +1,414 @@
+//! The settings of `quire serve`: flags and `QUIRE_*` variables, checked as a whole before anything is opened.
+//!
+//! [`ServeArgs`] is what was written, [`Config`] what was meant. Between them stands [`ServeArgs::check`], whose
+//! every error names a flag. Nothing here touches the file system or the network, and what might be a secret
+//! is shown neither by an error nor by `Debug`.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+pub mod stores;
+pub mod units;
+pub mod url;
+
+use stores::{StoreArgs, Stores};
+use units::UnitError;
+use url::{BaseUrl, Origin, UrlError};
+
+/// The grace that protects a fresh body from the janitor (contract O5).
+const ORPHAN_GRACE: Duration = Duration::from_hours(24);
+/// How many deadlines must fit into the grace.
+const DEADLINES_PER_GRACE: u32 = 10;
+
+/// The flags of `quire serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Public listener, IP:PORT; port 0 picks a free one and logs it
+    #[arg(
+        long,
+        env = "QUIRE_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8080",
+        help_heading = "Listening"
+    )]
+    pub listen: String,
+
+    /// Listener for metrics and health, IP:PORT; keep it private
+    #[arg(
+        long,
+        env = "QUIRE_ADMIN_LISTEN",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8081",
+        help_heading = "Listening"
+    )]
+    pub admin_listen: String,
+
+    /// What links begin with, as in <https://paste.example> or <https://example.org/paste>
+    /// [default: http:// and the address listened on]
+    #[arg(
+        long,
+        env = "QUIRE_PUBLIC_URL",
+        value_name = "URL",
+        hide_env_values = true,
+        help_heading = "Listening"
+    )]
+    pub public_url: Option<String>,
+
+    /// The stores.
+    #[command(flatten)]
+    pub stores: StoreArgs,
+
+    /// Free disk space under which creates are refused with 503: a size or a share, as in 20GB or 5%
+    #[arg(
+        long,
+        env = "QUIRE_DISK_RESERVE",
+        value_name = "SIZE|SHARE",
+        default_value = "5%",
+        help_heading = "Storage"
+    )]
+    pub disk_reserve: String,
+
+    /// How long a create may take from its first step to its commit, as in 60s
+    #[arg(
+        long,
+        env = "QUIRE_COMMIT_DEADLINE",
+        value_name = "DURATION",
+        default_value = "60s",
+        help_heading = "Storage"
+    )]
+    pub commit_deadline: String,
+
+    /// Requests, and creates among them, that one source may have in flight; or 'off'
+    #[arg(
+        long,
+        env = "QUIRE_SOURCE_IN_FLIGHT",
+        value_name = "REQUESTS,CREATES",
+        default_value = "64,16",
+        help_heading = "Limits"
+    )]
+    pub source_in_flight: String,
+
+    /// Sites whose pages may create and delete from a browser; repeatable or comma-separated
+    #[arg(
+        long,
+        env = "QUIRE_ALLOW_ORIGIN",
+        value_name = "ORIGIN",
+        value_delimiter = ',',
+        help_heading = "Limits"
+    )]
+    pub allow_origin: Vec<String>,
+
+    /// How long a shared cache may hold a paste, in whole seconds; 0s makes caches ask every time
+    #[arg(
+        long,
+        env = "QUIRE_CACHE_MAX_AGE",
+        value_name = "DURATION",
+        default_value = "30s",
+        help_heading = "Caching"
+    )]
+    pub cache_max_age: String,
+
+    /// Memory for hot pastes; 0 switches the cache off
+    #[arg(
+        long,
+        env = "QUIRE_CACHE_BYTES",
+        value_name = "SIZE",
+        default_value = "64MB",
+        help_heading = "Caching"
+    )]
+    pub cache_bytes: String,
+
+    /// How long after SIGTERM or SIGINT to go on accepting while /readyz says 503
+    #[arg(
+        long,
+        env = "QUIRE_DRAIN_WAIT",
+        value_name = "DURATION",
+        default_value = "0s",
+        help_heading = "Operations"
+    )]
+    pub drain_wait: String,
+
+    /// Form of the log lines: text for people, json for machines
+    #[arg(
+        long,
+        env = "QUIRE_LOG",
+        value_name = "FORM",
+        value_enum,
+        default_value = "text",
+        help_heading = "Operations"
+    )]
+    pub log: LogFormat,
+
+    /// The least important lines that are logged
+    #[arg(
+        long,
+        env = "QUIRE_LOG_LEVEL",
+        value_name = "LEVEL",
+        value_enum,
+        default_value = "info",
+        help_heading = "Operations"
+    )]
+    pub log_level: LogLevel,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines, an object a line.
+    Json,
+}
+
+/// How important a line must be to be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Faults alone.
+    Error,
+    /// And what may become one.
+    Warn,
+    /// And what a process does once.
+    Info,
+    /// And what a request does.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// The settings of a server, every one checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Public listener.
+    pub listen: SocketAddr,
+    /// Listener for metrics and health.
+    pub admin_listen: SocketAddr,
+    /// What links begin with; `None` means `http://` and the address that was bound.
+    pub public_url: Option<BaseUrl>,
+    /// Where everything is kept.
+    pub stores: Stores,
+    /// Free space that creates leave alone.
+    pub disk_reserve: DiskReserve,
+    /// How long a create may take to its commit.
+    pub commit_deadline: Duration,
+    /// What one source may have in flight; `None` if it is not bounded.
+    pub source_in_flight: Option<InFlight>,
+    /// Sites whose pages may create and delete.
+    pub allow_origins: Vec<Origin>,
+    /// Bound of shared caches, whole seconds.
+    pub cache_max_age: Duration,
+    /// Memory for hot pastes; 0 if there is no cache.
+    pub cache_bytes: u64,
+    /// How long to go on accepting after a signal.
+    pub drain_wait: Duration,
+    /// Form of the log.
+    pub log: LogFormat,
+    /// How much is logged.
+    pub log_level: LogLevel,
+}
+
+/// Free space that creates leave alone (contract O8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskReserve {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of the file system, under 100.
+    Percent(u8),
+}
+
+impl DiskReserve {
+    /// The reserve on a file system of this size, rounded down.
+    #[must_use]
+    pub fn bytes_of(self, file_system_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let share = u128::from(file_system_bytes) * u128::from(percent) / 100;
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// What one source may have in flight (contract H2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Requests of any kind.
+    pub requests_max: u32,
+    /// Creates among them.
+    pub creates_max: u32,
+}
+
+/// A flag whose value is wrong or contradicts another.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: {problem}")]
+pub struct ConfigError {
+    flag: &'static str,
+    problem: Problem,
+}
+
+impl ConfigError {
+    const fn new(flag: &'static str, problem: Problem) -> Self {
+        Self { flag, problem }
+    }
+
+    /// The flag, as it is written on the command line.
+    #[must_use]
+    pub const fn flag(&self) -> &'static str {
+        self.flag
+    }
+}
+
+#[derive(Debug)]
+enum Problem {
+    NotAnAddress(String),
+    NotAQuantity(String, UnitError),
+    NotInFlight(String),
+    Url(UrlError),
+    EmptyPath,
+    UnknownStore(&'static str),
+    NotYet(&'static str),
+    SameAs(&'static str),
+    TooLong(Duration),
+    Zero,
+    PartsOfSeconds,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnAddress(written) => {
+                write!(f, "'{written}' is not an address; write IP:PORT, as in 127.0.0.1:8080 or [::1]:8080")
+            }
+            Self::NotAQuantity(written, error) => write!(f, "'{written}' {error}"),
+            Self::NotInFlight(written) => write!(
+                f,
+                "'{written}' is not two counts of at least 1, creates not above requests, as in 64,16, nor 'off'"
+            ),
+            Self::Url(error) => error.fmt(f),
+            Self::EmptyPath => f.write_str("must not be empty"),
+            Self::UnknownStore(form) => write!(f, "names no store of this version; write {form}"),
+            Self::NotYet(store) => write!(f, "this version does not have {store} yet; leave the flag out"),
+            Self::SameAs(other) => write!(f, "is the same as {other}"),
+            Self::TooLong(longest) => write!(
+                f,
+                "must be at most {} s, so that a body's grace of {} h is {DEADLINES_PER_GRACE} times as long",
+                longest.as_secs(),
+                ORPHAN_GRACE.as_secs() / 3_600
+            ),
+            Self::Zero => f.write_str("must be longer than zero"),
+            Self::PartsOfSeconds => f.write_str("must be whole seconds: caches count nothing smaller"),
+        }
+    }
+}
+
+impl TryFrom<ServeArgs> for Config {
+    type Error = ConfigError;
+
+    fn try_from(args: ServeArgs) -> Result<Self, Self::Error> {
+        args.check()
+    }
+}
+
+impl ServeArgs {
+    /// Checks every flag, alone and against the others; opens nothing.
+    ///
+    /// # Errors
+    /// Names the first flag that is wrong.
+    pub fn check(&self) -> Result<Config, ConfigError> {
+        let listen = address("--listen", &self.listen)?;
+        let admin_listen = address("--admin-listen", &self.admin_listen)?;
+        if listen == admin_listen && listen.port() != 0 {
+            return Err(ConfigError::new("--admin-listen", Problem::SameAs("--listen")));
+        }
+        let wrong_url = |flag| move |error| ConfigError::new(flag, Problem::Url(error));
+        let public_url = self.public_url.as_deref().map(BaseUrl::parse).transpose();
+        let allow_origins = self.allow_origin.iter().map(|written| Origin::parse(written)).collect();
+        Ok(Config {
+            listen,
+            admin_listen,
+            public_url: public_url.map_err(wrong_url("--public-url"))?,
+            stores: self.stores.check()?,
+            disk_reserve: disk_reserve("--disk-reserve", &self.disk_reserve)?,
+            commit_deadline: commit_deadline("--commit-deadline", &self.commit_deadline)?,
+            source_in_flight: in_flight("--source-in-flight", &self.source_in_flight)?,
+            allow_origins: Result::map_err(allow_origins, wrong_url("--allow-origin"))?,
+            cache_max_age: whole_seconds("--cache-max-age", &self.cache_max_age)?,
+            cache_bytes: quantity("--cache-bytes", &self.cache_bytes, units::parse_size_bytes)?,
+            drain_wait: quantity("--drain-wait", &self.drain_wait, units::parse_duration)?,
+            log: self.log,
+            log_level: self.log_level,
+        })
+    }
+}
+
+fn address(flag: &'static str, written: &str) -> Result<SocketAddr, ConfigError> {
+    written.parse().map_err(|_| ConfigError::new(flag, Problem::NotAnAddress(written.to_owned())))
+}
+
+fn quantity<T>(
+    flag: &'static str,
+    written: &str,
+    parse: impl FnOnce(&str) -> Result<T, UnitError>,
+) -> Result<T, ConfigError> {
+    parse(written).map_err(|error| ConfigError::new(flag, Problem::NotAQuantity(written.to_owned(), error)))
+}
+
+fn disk_reserve(flag: &'static str, written: &str) -> Result<DiskReserve, ConfigError> {
+    if written.ends_with('%') {
+        quantity(flag, written, units::parse_share_percent).map(DiskReserve::Percent)
+    } else {
+        quantity(flag, written, units::parse_size_bytes).map(DiskReserve::Bytes)
+    }
+}
+
+fn commit_deadline(flag: &'static str, written: &str) -> Result<Duration, ConfigError> {
+    let deadline = quantity(flag, written, units::parse_duration)?;
+    let longest = ORPHAN_GRACE / DEADLINES_PER_GRACE;
+    if deadline.is_zero() {
+        Err(ConfigError::new(flag, Problem::Zero))
+    } else if deadline > longest {
+        Err(ConfigError::new(flag, Problem::TooLong(longest)))
+    } else {
+        Ok(deadline)
+    }
+}
+
+fn whole_seconds(flag: &'static str, written: &str) -> Result<Duration, ConfigError> {
+    let duration = quantity(flag, written, units::parse_duration)?;
+    if duration.subsec_nanos() == 0 {
+        Ok(duration)
+    } else {
+        Err(ConfigError::new(flag, Problem::PartsOfSeconds))
+    }
+}
+
+fn in_flight(flag: &'static str, written: &str) -> Result<Option<InFlight>, ConfigError> {
+    if written == "off" {
+        return Ok(None);
+    }
+    let count = |written: &str| written.parse::<u32>().ok().filter(|count| *count > 0);
+    let counts = written.split_once(',').and_then(|(requests, creates)| {
+        let (requests_max, creates_max) = (count(requests)?, count(creates)?);
+        (creates_max <= requests_max).then_some(InFlight { requests_max, creates_max })
+    });
+    match counts {
+        Some(counts) => Ok(Some(counts)),
+        None => Err(ConfigError::new(flag, Problem::NotInFlight(written.to_owned()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
