@@ -138,10 +138,16 @@ impl Digest {
     /// 64 lower-case hexadecimal characters.
     #[must_use]
     pub fn to_hex(self) -> String {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let digit = |nibble: u8| HEX.get(usize::from(nibble)).map_or('0', |byte| char::from(*byte));
-        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0F)]).collect()
+        to_hex(&self.0)
     }
+}
+
+/// Lower-case hexadecimal, two characters a byte.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).map_or('0', |byte| char::from(*byte));
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0x0F)]).collect()
 }
 
 impl fmt::Debug for Digest {
