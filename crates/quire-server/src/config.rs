@@ -44,14 +44,15 @@ pub struct ServeArgs {
     )]
     pub admin_listen: String,
 
-    /// What links begin with, as in <https://paste.example> or <https://example.org/paste>
-    /// [default: http:// and the address listened on]
+    /// What links begin with.
     #[arg(
         long,
         env = "QUIRE_PUBLIC_URL",
         value_name = "URL",
         hide_env_values = true,
-        help_heading = "Listening"
+        help_heading = "Listening",
+        help = "What links begin with, as in https://paste.example or https://example.org/paste \
+                [default: http:// and the address listened on]"
     )]
     pub public_url: Option<String>,
 
