@@ -4,22 +4,20 @@
 //! every error names a flag. Nothing here touches the file system or the network, and what might be a secret
 //! is shown neither by an error nor by `Debug`.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use clap::{Args, ValueEnum};
 
+mod error;
 pub mod stores;
 pub mod units;
 pub mod url;
 
+pub use error::ConfigError;
+use error::{DEADLINES_PER_GRACE, ORPHAN_GRACE, Problem};
 use stores::{StoreArgs, Stores};
 use units::UnitError;
-use url::{BaseUrl, Origin, UrlError};
-
-/// The grace that protects a fresh body from the janitor (contract O5).
-const ORPHAN_GRACE: Duration = Duration::from_hours(24);
-/// How many deadlines must fit into the grace.
-const DEADLINES_PER_GRACE: u32 = 10;
+use url::{BaseUrl, Origin};
 
 /// The flags of `quire serve`.
 #[derive(Args, Clone, Debug)]
@@ -250,69 +248,6 @@ pub struct InFlight {
     pub requests_max: u32,
     /// Creates among them.
     pub creates_max: u32,
-}
-
-/// A flag whose value is wrong or contradicts another.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag}: {problem}")]
-pub struct ConfigError {
-    flag: &'static str,
-    problem: Problem,
-}
-
-impl ConfigError {
-    const fn new(flag: &'static str, problem: Problem) -> Self {
-        Self { flag, problem }
-    }
-
-    /// The flag, as it is written on the command line.
-    #[must_use]
-    pub const fn flag(&self) -> &'static str {
-        self.flag
-    }
-}
-
-#[derive(Debug)]
-enum Problem {
-    NotAnAddress(String),
-    NotAQuantity(String, UnitError),
-    NotInFlight(String),
-    Url(UrlError),
-    EmptyPath,
-    UnknownStore(&'static str),
-    NotYet(&'static str),
-    SameAs(&'static str),
-    TooLong(Duration),
-    Zero,
-    PartsOfSeconds,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnAddress(written) => {
-                write!(f, "'{written}' is not an address; write IP:PORT, as in 127.0.0.1:8080 or [::1]:8080")
-            }
-            Self::NotAQuantity(written, error) => write!(f, "'{written}' {error}"),
-            Self::NotInFlight(written) => write!(
-                f,
-                "'{written}' is not two counts of at least 1, creates not above requests, as in 64,16, nor 'off'"
-            ),
-            Self::Url(error) => error.fmt(f),
-            Self::EmptyPath => f.write_str("must not be empty"),
-            Self::UnknownStore(form) => write!(f, "names no store of this version; write {form}"),
-            Self::NotYet(store) => write!(f, "this version does not have {store} yet; leave the flag out"),
-            Self::SameAs(other) => write!(f, "is the same as {other}"),
-            Self::TooLong(longest) => write!(
-                f,
-                "must be at most {} s, so that a body's grace of {} h is {DEADLINES_PER_GRACE} times as long",
-                longest.as_secs(),
-                ORPHAN_GRACE.as_secs() / 3_600
-            ),
-            Self::Zero => f.write_str("must be longer than zero"),
-            Self::PartsOfSeconds => f.write_str("must be whole seconds: caches count nothing smaller"),
-        }
-    }
 }
 
 impl TryFrom<ServeArgs> for Config {
