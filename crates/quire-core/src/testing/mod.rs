@@ -18,4 +18,5 @@
 
 pub mod exec;
 pub mod faults;
+pub mod rows_contract;
 pub mod world;
