@@ -1,1 +1,3 @@
 //! Adapters of the `Rows` port, a folder each with its SQL beside it.
+
+pub mod sqlite;
