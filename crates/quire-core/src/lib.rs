@@ -9,6 +9,7 @@
 //! | [`time`] | points in time as the stores keep them |
 //! | [`ports`] | the contracts of the row store, the body store, the clock and the generator |
 //! | [`service`] | create, read, delete: the only place where the order of effects is decided |
+//! | [`source`] | which source a request counts against |
 //! | [`verify`] | compares rows and bodies, a bounded step at a time |
 //! | [`testing`] | (feature `testing`) fakes with a stated fault model, contract suites for adapters |
 //!
@@ -23,6 +24,7 @@
 pub mod paste;
 pub mod ports;
 pub mod service;
+pub mod source;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;

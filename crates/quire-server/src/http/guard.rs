@@ -1,0 +1,249 @@
+//! Counts of what is in flight: requests in all and per source, creates per source, bytes.
+//!
+//! Promises: nothing ever waits here, what does not fit is refused at once (H2); whatever was taken is given
+//! back by `Drop`, however the work ends; a source with nothing in flight takes no memory. It must never
+//! decide by anything but numbers.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use quire_core::source::SourceKey;
+
+use super::{
+    limits::{Limits, SourceInFlight},
+    metrics::Shed,
+};
+
+/// Locks of the per-source table; a power of two, so that they divide the 256 values of a byte evenly.
+const SHARDS: u8 = 64;
+
+/// An amount of something that may be in use at once.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicUsize,
+    max: usize,
+}
+
+/// A part of a [`Budget`], given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    of: Arc<Budget>,
+    amount: usize,
+}
+
+impl Budget {
+    fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), max })
+    }
+
+    /// Takes `amount` if it is there now.
+    pub(super) fn try_take(self: &Arc<Self>, amount: usize) -> Option<Share> {
+        let fits = |used: usize| used.checked_add(amount).filter(|sum| *sum <= self.max);
+        // Nothing else is published through this number, so no ordering is needed.
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Share { of: Arc::clone(self), amount })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.used.fetch_sub(self.amount, Ordering::Relaxed);
+    }
+}
+
+/// What a request is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Create,
+    Other,
+}
+
+/// What one source has in flight; creates are requests too.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    requests: usize,
+    creates: usize,
+}
+
+/// All counts of one server.
+pub(super) struct Guard {
+    requests: Arc<Budget>,
+    declared_bytes: Arc<Budget>,
+    answer_bytes: Arc<Budget>,
+    discards: Arc<Budget>,
+    lingers: Arc<Budget>,
+    sources: Arc<Sources>,
+}
+
+struct Sources {
+    bounds: Option<SourceInFlight>,
+    shards: Vec<Mutex<HashMap<SourceKey, Counts>>>,
+}
+
+/// A request's place; it is in flight until this is dropped.
+pub(super) struct InFlight {
+    _request: Share,
+    _source: Option<SourcePlace>,
+}
+
+struct SourcePlace {
+    sources: Arc<Sources>,
+    key: SourceKey,
+    kind: Kind,
+}
+
+impl Guard {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self {
+            requests: Budget::new(limits.requests_max),
+            declared_bytes: Budget::new(limits.declared_bytes_max),
+            answer_bytes: Budget::new(limits.answer_bytes_max),
+            discards: Budget::new(limits.discards_max),
+            lingers: Budget::new(limits.lingers_max),
+            sources: Arc::new(Sources { bounds: limits.source_in_flight, shards }),
+        }
+    }
+
+    /// A place for one request of this source.
+    ///
+    /// # Errors
+    /// Which bound it would have passed.
+    pub(super) fn enter(&self, key: SourceKey, kind: Kind) -> Result<InFlight, Shed> {
+        let request = self.requests.try_take(1).ok_or(Shed::Requests)?;
+        let source = self.sources.enter(key, kind)?;
+        Ok(InFlight { _request: request, _source: source })
+    }
+
+    /// Room for a body of a create, by its declared length.
+    pub(super) fn declare(&self, bytes: usize) -> Result<Share, Shed> {
+        self.declared_bytes.try_take(bytes).ok_or(Shed::DeclaredBytes)
+    }
+
+    /// Room for a large answer.
+    pub(super) fn answer(&self, bytes: usize) -> Result<Share, Shed> {
+        self.answer_bytes.try_take(bytes).ok_or(Shed::AnswerBytes)
+    }
+
+    /// A place to read and throw away a refused body.
+    pub(super) fn discard(&self) -> Option<Share> {
+        self.discards.try_take(1)
+    }
+
+    /// A place to wait for a peer to read its last answer.
+    pub(super) fn linger(&self) -> Option<Share> {
+        self.lingers.try_take(1)
+    }
+}
+
+impl Sources {
+    fn shard(&self, key: SourceKey) -> Option<&Mutex<HashMap<SourceKey, Counts>>> {
+        self.shards.get(usize::from(key.spread() % SHARDS))
+    }
+
+    fn enter(self: &Arc<Self>, key: SourceKey, kind: Kind) -> Result<Option<SourcePlace>, Shed> {
+        let (Some(bounds), Some(shard)) = (self.bounds, self.shard(key)) else { return Ok(None) };
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = shard.get(&key).copied().unwrap_or_default();
+        if counts.requests >= bounds.requests_max {
+            return Err(Shed::SourceRequests);
+        }
+        if kind == Kind::Create && counts.creates >= bounds.creates_max {
+            return Err(Shed::SourceCreates);
+        }
+        let creates = counts.creates + usize::from(kind == Kind::Create);
+        shard.insert(key, Counts { requests: counts.requests + 1, creates });
+        Ok(Some(SourcePlace { sources: Arc::clone(self), key, kind }))
+    }
+
+    fn leave(&self, key: SourceKey, kind: Kind) {
+        let Some(shard) = self.shard(key) else { return };
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let Entry::Occupied(mut entry) = shard.entry(key) else { return };
+        let counts = entry.get_mut();
+        counts.requests = counts.requests.saturating_sub(1);
+        counts.creates = counts.creates.saturating_sub(usize::from(kind == Kind::Create));
+        if counts.requests == 0 {
+            entry.remove();
+        }
+    }
+}
+
+impl Drop for SourcePlace {
+    fn drop(&mut self) {
+        self.sources.leave(self.key, self.kind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(last: u8) -> SourceKey {
+        SourceKey::V4([192, 0, 2, last])
+    }
+
+    fn guard(requests_max: usize) -> Guard {
+        let source_in_flight = Some(SourceInFlight { requests_max: 3, creates_max: 2 });
+        Guard::new(&Limits { requests_max, source_in_flight, ..Limits::default() })
+    }
+
+    fn sources_known(guard: &Guard) -> usize {
+        guard.sources.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn one_source_has_its_own_bounds() {
+        let guard = guard(100);
+        let mut held = vec![guard.enter(key(1), Kind::Create).ok(), guard.enter(key(1), Kind::Create).ok()];
+        assert_eq!(guard.enter(key(1), Kind::Create).err(), Some(Shed::SourceCreates));
+        held.push(guard.enter(key(1), Kind::Other).ok());
+        assert_eq!(guard.enter(key(1), Kind::Other).err(), Some(Shed::SourceRequests));
+        assert!(guard.enter(key(2), Kind::Create).is_ok(), "another source is not concerned");
+        drop(held);
+        assert!(guard.enter(key(1), Kind::Create).is_ok());
+        assert_eq!(sources_known(&guard), 0, "nothing is remembered of who has left");
+    }
+
+    #[test]
+    fn everybody_together_has_a_bound() {
+        let guard = guard(2);
+        let first = guard.enter(key(1), Kind::Other).ok();
+        let _second = guard.enter(key(2), Kind::Other);
+        assert_eq!(guard.enter(key(3), Kind::Other).err(), Some(Shed::Requests));
+        drop(first);
+        assert!(guard.enter(key(3), Kind::Other).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_by_the_source_takes_nothing_from_all() {
+        let guard = guard(4);
+        let _held: Vec<_> = (0..3).map(|_| guard.enter(key(1), Kind::Other)).collect();
+        for _ in 0..10 {
+            assert!(guard.enter(key(1), Kind::Other).is_err());
+        }
+        assert!(guard.enter(key(2), Kind::Other).is_ok());
+    }
+
+    #[test]
+    fn a_source_bound_can_be_off() {
+        let guard = Guard::new(&Limits { source_in_flight: None, ..Limits::default() });
+        let held: Vec<_> = (0..1_000).map(|_| guard.enter(key(1), Kind::Create)).collect();
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(sources_known(&guard), 0);
+    }
+
+    #[test]
+    fn bytes_are_counted_and_given_back() {
+        let budget = Budget::new(10);
+        let all = budget.try_take(10);
+        assert!(all.is_some() && budget.try_take(1).is_none() && budget.try_take(usize::MAX).is_none());
+        drop(all);
+        assert!(budget.try_take(10).is_some());
+    }
+}
