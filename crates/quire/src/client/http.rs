@@ -116,7 +116,7 @@ impl Answer {
     }
 
     /// The error in quire's own form, if the answer has one.
-    pub(crate) fn error(&self) -> Option<ErrorBody> {
+    pub(crate) fn error(&self) -> Option<ErrorBody<'_>> {
         serde_json::from_slice(&self.body).ok()
     }
 

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, builder::PossibleValuesParser};
 use quire_core::paste::{BODY_BYTES_MAX, DeleteToken, Id, Syntax, Text, TextError, Ttl};
-use quire_server::{config::url::BaseUrl, http::wire::CreatedBody};
+use quire_server::{config::url::BaseUrl, http::wire::CreatedAnswer};
 
 use super::{
     ServerArgs,
@@ -182,15 +182,15 @@ fn not_quires(status: u16) -> String {
 }
 
 /// The answer, if every part of it is what quire would send.
-fn check_created(answer: &Answer) -> Option<CreatedBody> {
-    let created: CreatedBody = serde_json::from_slice(answer.body()).ok()?;
+fn check_created(answer: &Answer) -> Option<CreatedAnswer> {
+    let created: CreatedAnswer = serde_json::from_slice(answer.body()).ok()?;
     Id::parse(created.id.as_bytes())?;
     DeleteToken::parse(created.delete_token.as_bytes())?;
     let is_link = created.url.ends_with(&created.id) && !created.url.contains(char::is_whitespace);
     (is_link && shown(&created.url) == created.url).then_some(created)
 }
 
-fn remember(server: &BaseUrl, created: &CreatedBody) -> anyhow::Result<()> {
+fn remember(server: &BaseUrl, created: &CreatedAnswer) -> anyhow::Result<()> {
     Tokens::of_user()?.remember(Remembered {
         server: server.as_str().to_owned(),
         id: created.id.clone(),
