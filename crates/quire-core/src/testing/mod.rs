@@ -16,6 +16,7 @@
 //! "Slow" is a gate, never a sleep. Futures are polled by hand ([`exec`]), so that a test sees every point
 //! at which a process can stop.
 
+pub mod bodies_contract;
 pub mod exec;
 pub mod faults;
 pub mod rows_contract;
