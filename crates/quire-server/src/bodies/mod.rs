@@ -1,1 +1,3 @@
 //! Adapters of the `Bodies` port, a folder each.
+
+pub mod volumes;
