@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod damage;
 mod faults;
 
 /// 2026-11-02, and what it is told to be.
