@@ -5,6 +5,7 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
+//! | [`pair`] | the id that rows and bodies of one store share |
 //! | [`paste`] | validated types: ids, tokens, TTLs, labels, text, rows |
 //! | [`time`] | points in time as the stores keep them |
 //! | [`ports`] | the contracts of the row store, the body store, the clock and the generator |
@@ -21,6 +22,7 @@
 //! - Whether a paste has expired is decided by the row store alone (R3).
 //! - Ids, tokens and bodies never appear in `Debug` output, so that no log line can leak them (P3).
 
+pub mod pair;
 pub mod paste;
 pub mod ports;
 pub mod service;

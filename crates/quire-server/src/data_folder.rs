@@ -8,12 +8,9 @@ use std::{
 };
 
 use quire_core::{
-    paste::to_hex,
+    pair::PairId,
     ports::{Entropy, PortError},
 };
-
-/// Pair ids are 128 random bits: no two stores are taken for one by chance.
-const PAIR_RANDOM_BYTES: usize = 16;
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,24 +87,20 @@ fn make_durably(path: &Path) -> io::Result<()> {
 /// # Errors
 /// They do not belong together, or there is no randomness for a new id.
 pub fn pair_id(
-    rows: Option<&str>,
-    bodies: Option<&str>,
+    rows: Option<PairId>,
+    bodies: Option<PairId>,
     bodies_exist: bool,
     entropy: &dyn Entropy,
-) -> Result<String, DataFolderError> {
+) -> Result<PairId, DataFolderError> {
     match (rows, bodies) {
-        (Some(of_rows), Some(of_bodies)) if of_rows == of_bodies => Ok(of_rows.to_owned()),
+        (Some(of_rows), Some(of_bodies)) if of_rows == of_bodies => Ok(of_rows),
         (Some(_), Some(_)) => Err(DataFolderError::Mismatch("they carry different pair ids")),
         (Some(_), None) => Err(DataFolderError::Mismatch("there are rows, but the body store is empty")),
         (None, _) if bodies_exist => {
             Err(DataFolderError::Mismatch("there are bodies, but the row store is empty"))
         }
-        (None, Some(of_bodies)) => Ok(of_bodies.to_owned()),
-        (None, None) => {
-            let mut random = [0; PAIR_RANDOM_BYTES];
-            entropy.fill(&mut random).map_err(DataFolderError::Entropy)?;
-            Ok(to_hex(&random))
-        }
+        (None, Some(of_bodies)) => Ok(of_bodies),
+        (None, None) => PairId::random(entropy).map_err(DataFolderError::Entropy),
     }
 }
 
@@ -140,14 +133,15 @@ mod tests {
     #[test]
     fn stores_that_were_not_made_together_are_refused() {
         let decide = |rows, bodies, exist| pair_id(rows, bodies, exist, &SystemEntropy);
-        assert_eq!(decide(Some("aa"), Some("aa"), true).unwrap(), "aa");
-        assert_eq!(decide(None, Some("aa"), false).unwrap(), "aa", "an interrupted first start");
+        let [a, b] = [1, 2].map(|byte| Some(PairId::from_bytes([byte; 16])));
+        assert_eq!(decide(a, a, true).ok(), a);
+        assert_eq!(decide(None, a, false).ok(), a, "an interrupted first start");
         for (rows, bodies, exist) in [
-            (Some("aa"), Some("bb"), true),
-            (Some("aa"), Some("bb"), false),
-            (Some("aa"), None, false),
-            (Some("aa"), None, true),
-            (None, Some("aa"), true),
+            (a, b, true),
+            (a, b, false),
+            (a, None, false),
+            (a, None, true),
+            (None, a, true),
             (None, None, true),
         ] {
             let refused = decide(rows, bodies, exist).unwrap_err();
@@ -158,7 +152,6 @@ mod tests {
     #[test]
     fn a_new_pair_gets_an_id_of_its_own() {
         let new = || pair_id(None, None, false, &SystemEntropy).unwrap();
-        assert_eq!(new().len(), PAIR_RANDOM_BYTES * 2);
         assert_ne!(new(), new());
     }
 }

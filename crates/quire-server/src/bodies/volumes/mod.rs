@@ -61,7 +61,6 @@ use tokio::sync::oneshot;
 
 pub use audit::VolumeAudit;
 pub use copy::{CopyTotals, copy_volumes};
-pub use pair::PairId;
 pub use removal::RemovalHold;
 
 use disk::{Disk, LocalDisk};

@@ -4,54 +4,18 @@
 //! decides whether rows and bodies fit together; whoever opens both compares.
 
 use std::{
-    fmt,
     fs::{self, File},
     io::{self, Write as _},
     path::Path,
 };
+
+pub(super) use quire_core::pair::PairId;
 
 use super::{OpenError, disk::sync_folder, name};
 
 const FILE_NAME: &str = "pair";
 const FORMAT_NAME: &str = "quire bodies ";
 const FORMAT_VERSION: u64 = 1;
-
-/// The random number that rows and bodies of one store share. It is no secret.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct PairId([u8; 16]);
-
-impl PairId {
-    /// A pair id of these (random) bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// Its bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// 32 lower-case hexadecimal characters.
-    #[must_use]
-    pub fn to_hex(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
-    }
-
-    /// Accepts exactly what [`to_hex`](Self::to_hex) writes.
-    #[must_use]
-    pub fn from_hex(written: &str) -> Option<Self> {
-        let pair = Self(u128::from_str_radix(written, 16).ok()?.to_be_bytes());
-        (pair.to_hex() == written).then_some(pair)
-    }
-}
-
-impl fmt::Debug for PairId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PairId({})", self.to_hex())
-    }
-}
 
 /// The pair id of the bodies in `folder`; `None` if it has none yet, or does not exist.
 ///

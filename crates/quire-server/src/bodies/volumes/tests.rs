@@ -9,6 +9,7 @@ use std::{
 };
 
 use quire_core::{
+    pair::PairId,
     paste::{Digest, Locator, Ttl},
     testing::bodies_contract::{self as contract, fresh_id, new_body, refer},
     time::Timestamp,

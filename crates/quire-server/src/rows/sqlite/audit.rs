@@ -10,6 +10,7 @@ use std::{
 };
 
 use quire_core::{
+    pair::PairId,
     paste::{Id, Row},
     ports::{Fault, PortError, PortFuture, RowsAudit},
 };
@@ -17,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{
     record::{self, columns},
-    schema::{self, Access, OpenError, PairId},
+    schema::{self, Access, OpenError},
 };
 
 /// The empty string comes before every id.

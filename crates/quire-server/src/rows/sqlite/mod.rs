@@ -33,7 +33,7 @@ mod writer;
 
 pub use audit::{SqliteAudit, backup_to};
 pub use checkpoint::LogBounds;
-pub use schema::{OpenError, PairId, create, pair_id};
+pub use schema::{OpenError, create, pair_id};
 
 use reader::Query;
 use writer::{Answer, Job};

@@ -16,10 +16,8 @@ use std::{
     time::Duration,
 };
 
+use quire_core::pair::PairId;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
-
-/// What ties rows and bodies together: 128 random bits that both stores carry.
-pub type PairId = [u8; 16];
 
 /// "quir", in the header of every database of ours.
 const APPLICATION_ID: i32 = 0x7175_6972;
@@ -166,7 +164,7 @@ pub fn pair_id(path: &Path) -> Result<Option<PairId>, OpenError> {
 /// # Errors
 /// There is a store already, or something else that is not ours; or it could not be made, and then it may be
 /// tried again.
-pub fn create(path: &Path, pair_id: &PairId) -> Result<(), OpenError> {
+pub fn create(path: &Path, pair_id: PairId) -> Result<(), OpenError> {
     refuse_stray_log(path)?;
     let mut connection = connect(path, Access::Create)?;
     initialise(&mut connection, path, pair_id)?;
@@ -237,10 +235,10 @@ pub(super) fn read_pair_id(connection: &Connection, path: &Path) -> Result<PairI
         .query_row("SELECT pair_id FROM quire_pair", [], |row| row.get(0))
         .map_err(|error| OpenError::sqlite(path, error))?;
     let not_hex = || OpenError::Corrupt { path: path.to_path_buf(), what: "its pair id is malformed".into() };
-    from_hex(&written).ok_or_else(not_hex)
+    PairId::from_hex(&written).ok_or_else(not_hex)
 }
 
-fn initialise(connection: &mut Connection, path: &Path, pair_id: &PairId) -> Result<(), OpenError> {
+fn initialise(connection: &mut Connection, path: &Path, pair_id: PairId) -> Result<(), OpenError> {
     // First of all: the settings below would be written into a store that is there.
     if version(connection, path)?.is_some() {
         return Err(OpenError::AlreadyCreated { path: path.to_path_buf() });
@@ -262,7 +260,7 @@ fn initialise(connection: &mut Connection, path: &Path, pair_id: &PairId) -> Res
         // An empty database, but one that something else began.
         return Err(OpenError::Foreign { path: path.to_path_buf(), application_id: 0 });
     }
-    let view = format!("CREATE VIEW quire_pair AS SELECT '{}' AS pair_id", to_hex(pair_id));
+    let view = format!("CREATE VIEW quire_pair AS SELECT '{}' AS pair_id", pair_id.to_hex());
     transaction
         .pragma_update(None, "application_id", APPLICATION_ID)
         .and_then(|()| migrate(&transaction, MIGRATIONS, 0))
@@ -316,15 +314,6 @@ fn refuse_stray_log(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn to_hex(bytes: &PairId) -> String {
-    format!("{:032x}", u128::from_be_bytes(*bytes))
-}
-
-fn from_hex(written: &str) -> Option<PairId> {
-    let plain = written.len() == 32 && written.bytes().all(|byte| byte.is_ascii_hexdigit());
-    plain.then(|| u128::from_str_radix(written, 16).ok()).flatten().map(u128::to_be_bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,17 +329,5 @@ mod tests {
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).unwrap();
         assert_eq!((version, tables), (3, 3));
-    }
-
-    #[test]
-    fn pair_ids_read_back() {
-        for pair_id in [[0; 16], [0xFF; 16], *b"\0\x01 is 16 bytes!!"] {
-            let written = to_hex(&pair_id);
-            assert_eq!(written.len(), 32);
-            assert_eq!(from_hex(&written), Some(pair_id));
-        }
-        for malformed in ["", "+0000000000000000000000000000000", "g0000000000000000000000000000000"] {
-            assert_eq!(from_hex(malformed), None);
-        }
     }
 }

@@ -12,6 +12,7 @@ use std::{
 
 use futures_util::{FutureExt as _, future::join_all};
 use quire_core::{
+    pair::PairId,
     paste::Ttl,
     ports::RowsAudit as _,
     testing::rows_contract::{self, RowsHarness, id, insert_new, new_row},
@@ -28,7 +29,7 @@ mod crash;
 mod log;
 mod opening;
 
-const PAIR: PairId = *b"sixteen bytes id";
+const PAIR: PairId = PairId::from_bytes(*b"sixteen bytes id");
 
 /// A clock that stands still until it is moved.
 struct HandClock(AtomicI64);
@@ -114,7 +115,7 @@ impl RowsHarness for Store {
 /// Makes a store in `folder` without opening it.
 fn made(folder: &Path) -> PathBuf {
     let path = folder.join("rows.db");
-    create(&path, &PAIR).unwrap();
+    create(&path, PAIR).unwrap();
     path
 }
 

@@ -14,7 +14,7 @@ fn assert_refused(path: &Path, is_expected: impl Fn(&OpenError) -> bool, says: &
     let refusals = [
         open(path).err(),
         pair_id(path).err(),
-        create(path, &PAIR).err(),
+        create(path, PAIR).err(),
         SqliteAudit::open_read_only(path).err(),
         backup_to(path, &copy).err(),
     ];
@@ -35,9 +35,9 @@ fn a_store_is_made_once_and_carries_its_pair_id() {
     assert_eq!(pair_id(&path).unwrap(), None);
     assert!(matches!(open(&path), Err(OpenError::NotCreated { .. })));
     assert!(!path.exists(), "looking makes nothing");
-    create(&path, &PAIR).unwrap();
+    create(&path, PAIR).unwrap();
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
-    assert!(matches!(create(&path, &[9; 16]), Err(OpenError::AlreadyCreated { .. })));
+    assert!(matches!(create(&path, PairId::from_bytes([9; 16])), Err(OpenError::AlreadyCreated { .. })));
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
     drop(open(&path).unwrap());
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
@@ -87,7 +87,7 @@ fn a_store_whose_making_was_interrupted_is_made_again() {
     assert!(fs::metadata(&journal).unwrap().len() > 0);
 
     assert_eq!(pair_id(&path).unwrap(), None);
-    create(&path, &PAIR).unwrap();
+    create(&path, PAIR).unwrap();
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
     drop(open(&path).unwrap());
 }
@@ -137,7 +137,7 @@ fn garbage_is_refused() {
 
     // A store whose schema page is damaged behind a header that is not.
     let whole = folder.path().join("whole.db");
-    create(&whole, &PAIR).unwrap();
+    create(&whole, PAIR).unwrap();
     let mut damaged = fs::read(&whole).unwrap();
     damaged[100..4_096].fill(0x5A);
     fs::write(&path, damaged).unwrap();
@@ -154,7 +154,7 @@ fn a_log_without_its_database_is_kept() {
     assert_refused(&path, |error| matches!(error, OpenError::StrayLog { .. }), "write-ahead log");
     fs::remove_file(&path).unwrap();
     assert!(matches!(pair_id(&path), Err(OpenError::StrayLog { .. })));
-    assert!(matches!(create(&path, &PAIR), Err(OpenError::StrayLog { .. })));
+    assert!(matches!(create(&path, PAIR), Err(OpenError::StrayLog { .. })));
     assert_eq!(fs::read(log_of(&path)).unwrap(), b"all that is left");
 }
 
@@ -162,7 +162,7 @@ fn a_log_without_its_database_is_kept() {
 fn names_that_look_like_uris_are_names() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("file:rows.db?mode=memory");
-    create(&path, &PAIR).unwrap();
+    create(&path, PAIR).unwrap();
     assert!(path.exists());
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
 }
