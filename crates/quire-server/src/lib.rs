@@ -3,6 +3,7 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | [`config`] | flags and variables, checked before anything is opened |
+//! | [`assemble`] | flags -> adapters -> service -> listeners, and the end of a server |
 //! | [`rows`] | adapters of the `Rows` port |
 //! | [`bodies`] | adapters of the `Bodies` port |
 //! | [`data_folder`] | the lock of one box's folder, and whether its rows and bodies belong together |
@@ -17,6 +18,7 @@
 //! Adapters and `http` know the domain and never each other; only `assemble` names concrete adapters.
 
 pub mod admin;
+pub mod assemble;
 pub mod bodies;
 pub mod cache;
 pub mod config;

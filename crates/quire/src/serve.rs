@@ -1,9 +1,13 @@
 //! `quire serve`: checks the settings, then hands over to the server.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
-use quire_server::config::{Config, ServeArgs};
+use quire_server::{
+    assemble,
+    config::{Config, ServeArgs},
+    logging,
+};
 
 /// What `quire serve --help` ends with.
 pub(crate) const NOTES: &str = "\
@@ -15,13 +19,26 @@ Examples:
   quire serve --listen 0.0.0.0:80 --public-url https://paste.example --data /var/lib/quire
   QUIRE_CACHE_BYTES=256MB quire serve --log json";
 
+/// How long calls into the operating system may keep the process from ending.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
+
 /// Runs the server until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let config = args.check().context("the settings are wrong, nothing was started")?;
-    Ok(serve(&config))
+    serve(config)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-fn serve(_config: &Config) -> ExitCode {
-    crate::tell("this build has no server in it");
-    ExitCode::FAILURE
+fn serve(config: Config) -> anyhow::Result<()> {
+    // Held until the very end: dropping it writes the last lines.
+    let _logging = logging::start(config.log, config.log_level.into()).context("logging could not start")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the runtime could not start")?;
+    let ended = runtime.block_on(assemble::run(config));
+    // Not dropped, because that waits for blocking calls, and one may hang on a frozen disk.
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
+    ended?;
+    Ok(())
 }
