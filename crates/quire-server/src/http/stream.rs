@@ -54,11 +54,11 @@ impl Stream {
 
     fn note_write<T>(&mut self, written: &Poll<io::Result<T>>) {
         let blocked = written.is_pending();
-        // Progress between two stalls begins the second anew.
-        if blocked || self.blocked {
+        // A stall that goes on is not a new one, however often hyper tries.
+        if blocked != self.blocked {
             self.connection.write_blocked(blocked);
+            self.blocked = blocked;
         }
-        self.blocked = blocked;
     }
 
     fn poll_write_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
