@@ -51,11 +51,21 @@ pub(super) struct SeriesSet {
     /// By day: sequence numbers below it are not appended to any more, be they full or closed for good. An
     /// entry is a few bytes and there are four a day at most, so none is ever dropped.
     floors: HashMap<i64, u32>,
+    /// The day for which the series of days before it were last closed.
+    closed_before: Option<i64>,
 }
 
 impl SeriesSet {
     pub(super) fn new(disk: Arc<dyn Disk>, folder: PathBuf, pair: PairId, volume_bytes_max: u64) -> Self {
-        Self { disk, folder, pair, volume_bytes_max, open: VecDeque::new(), floors: HashMap::new() }
+        Self {
+            disk,
+            folder,
+            pair,
+            volume_bytes_max,
+            open: VecDeque::new(),
+            floors: HashMap::new(),
+            closed_before: None,
+        }
     }
 
     /// The volume that a record of `bytes` for this day goes to. One is opened or made if need be.
@@ -87,8 +97,13 @@ impl SeriesSet {
         self.volume_bytes_max
     }
 
-    /// Closes the series of days that are over. Were a clock wrong, the series would only be opened again.
+    /// Closes the series of days that are over, once a day: their files are to be dropped, and an open file
+    /// keeps its blocks. If a clock is wrong, a series is opened again and stays open; were it closed with
+    /// every batch, every batch would recover it.
     pub(super) fn close_before(&mut self, today: i64) {
+        if self.closed_before.replace(today) == Some(today) {
+            return;
+        }
         let (open, over) = self.open.drain(..).partition(|volume| volume.name().day() >= today);
         self.open = open;
         let over: VecDeque<Volume> = over;

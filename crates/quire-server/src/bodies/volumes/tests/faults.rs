@@ -233,6 +233,22 @@ fn nothing_is_answered_before_it_is_durable() {
 }
 
 #[test]
+fn a_day_that_is_over_is_closed_once_and_not_with_every_batch() {
+    let folder = new_folder();
+    let (disk, clock) = (FaultyDisk(Arc::default()), TestClock::new());
+    let options = VolumeOptions::default();
+    let store = VolumeStore::open_on(Arc::new(disk.clone()), folder.path(), clock.clone(), options).unwrap();
+    let put_month = || block_on(store.put(month())).unwrap();
+    put_month();
+    disk.calls();
+    clock.advance(std::time::Duration::from_secs(60 * 86_400));
+    put_month();
+    assert_eq!(first(&disk.calls()), [Call::Open, Call::SyncFolder, Call::Write, Call::Sync]);
+    put_month();
+    assert_eq!(first(&disk.calls()), [Call::Write, Call::Sync]);
+}
+
+#[test]
 fn what_waits_is_written_and_synced_together() {
     let setup = Setup::new(VolumeOptions::default());
     setup.put();
