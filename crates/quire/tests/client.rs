@@ -89,6 +89,10 @@ fn read_request(stream: &mut TcpStream) -> String {
     let mut chunk = [0; 4_096];
     loop {
         let text = String::from_utf8_lossy(&request).to_string();
+        // The begin of a TLS handshake, which has no head to wait for.
+        if text.starts_with('\x16') {
+            return text;
+        }
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head
                 .lines()
@@ -292,6 +296,15 @@ fn a_server_that_is_not_there_is_explained() {
     assert_fails(&output, "Nothing was sent. Start a server with 'quire serve'");
     assert_fails(&person.quire(&["get", ID, "--server", &server], b""), "did not answer");
     assert_fails(&person.quire(&["rm", ID, "--token", TOKEN, "--server", &server], b""), "cannot be reached");
+}
+
+#[test]
+fn a_failed_handshake_has_sent_nothing() {
+    let server = FakeServer::start(|_| vec![reply(400, "", "this port speaks no TLS")]);
+    let https = server.url().replace("http://", "https://");
+    let output = Person::new().quire(&["put", "--server", &https], b"hello");
+    assert_fails(&output, "Nothing was sent");
+    server.stop();
 }
 
 #[test]

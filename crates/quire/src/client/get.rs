@@ -42,7 +42,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
             answer.describe(),
             super::http::shown(answer.header("retry-after").unwrap_or("a few"))
         ),
-        200 => bail!("{} answered, but not as quire does; check the link or --server", link.server),
+        _ if answer.error().is_none() => bail!("{}. Check the link or --server.", answer.describe()),
         _ => bail!("{}", answer.describe()),
     }
     let mut stdout = io::stdout().lock();

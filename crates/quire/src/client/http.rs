@@ -74,9 +74,16 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Answer, ExchangeError> {
+        let mut body = Watched { length: body.len(), rest: body };
         let request =
             headers.iter().fold(self.0.post(url), |request, (name, value)| request.header(*name, *value));
-        Answer::read(request.send(body))
+        let request = request.header("content-length", body.length.to_string());
+        let outcome = request.send(ureq::SendBody::from_reader(&mut body));
+        match outcome {
+            // Whatever failed before the first byte of the body was taken, the server has no body to store.
+            Err(error) if body.is_untouched() => Err(ExchangeError::NotSent(why(&error))),
+            outcome => Answer::read(outcome),
+        }
     }
 
     /// `GET`s.
@@ -95,7 +102,12 @@ impl Answer {
         let mut response = outcome.map_err(ExchangeError::from)?;
         let mut body = Vec::new();
         let limit = u64::try_from(ANSWER_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-        response.body_mut().as_reader().take(limit).read_to_end(&mut body).map_err(|error| lost(&error))?;
+        response
+            .body_mut()
+            .as_reader()
+            .take(limit)
+            .read_to_end(&mut body)
+            .map_err(|error| ExchangeError::Lost(error.to_string()))?;
         if body.len() > ANSWER_BYTES_MAX {
             return Err(ExchangeError::Lost("the answer is longer than any of quire's".to_owned()));
         }
@@ -140,30 +152,45 @@ impl Answer {
 
 impl From<ureq::Error> for ExchangeError {
     fn from(error: ureq::Error) -> Self {
-        use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
-        match &error {
-            ureq::Error::HostNotFound => Self::NotSent("there is no such host".to_owned()),
-            ureq::Error::ConnectionFailed
-            | ureq::Error::BadUri(_)
-            | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
-                Self::NotSent(error.to_string())
-            }
-            ureq::Error::Io(cause)
-                if matches!(
-                    cause.kind(),
-                    AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable
-                ) =>
-            {
-                Self::NotSent(cause.to_string())
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        let is_before_request = match &error {
+            ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
+            ureq::Error::Io(cause) => {
+                matches!(cause.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable)
             }
             // Whatever is not known to come before the request may come after it.
-            _ => lost(&error),
-        }
+            _ => false,
+        };
+        if is_before_request { Self::NotSent(why(&error)) } else { Self::Lost(why(&error)) }
     }
 }
 
-fn lost(error: &dyn Error) -> ExchangeError {
-    ExchangeError::Lost(error.to_string())
+fn why(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::HostNotFound => "there is no such host".to_owned(),
+        ureq::Error::Io(cause) => cause.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// A body that knows whether any of it was taken.
+struct Watched<'a> {
+    length: usize,
+    rest: &'a [u8],
+}
+
+impl Watched<'_> {
+    const fn is_untouched(&self) -> bool {
+        self.rest.len() == self.length
+    }
+}
+
+impl io::Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.rest.read(buffer)
+    }
 }
 
 /// A server's text made fit for a terminal: bounded, and without control characters that could draw over
