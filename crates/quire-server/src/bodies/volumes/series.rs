@@ -125,9 +125,15 @@ impl SeriesSet {
         let last = names.into_iter().rfind(|name| name.day() == day);
         if let Some(last) = last {
             if last.sequence() >= self.floor(day) {
-                match Volume::recover(&*self.disk, &self.folder, self.pair, last)? {
-                    Recovered::Open(volume) => return Ok(volume),
-                    Recovered::Unusable => {}
+                match Volume::recover(&*self.disk, &self.folder, self.pair, last) {
+                    Ok(Recovered::Open(volume)) => return Ok(volume),
+                    Ok(Recovered::Unusable) => {}
+                    // A bad sector in one file must not end the day's creates.
+                    Err(RecoverError::Io(error)) => {
+                        let volume = last.file_name();
+                        tracing::error!(volume, %error, "a volume could not be recovered, the next is begun");
+                    }
+                    Err(refused) => return Err(refused.into()),
                 }
             }
             self.raise_floor(day, last.sequence())?;

@@ -241,7 +241,7 @@ fn a_day_that_is_over_is_closed_once_and_not_with_every_batch() {
     let put_month = || block_on(store.put(month())).unwrap();
     put_month();
     disk.calls();
-    clock.advance(std::time::Duration::from_secs(60 * 86_400));
+    clock.advance(std::time::Duration::from_hours(60 * 24));
     put_month();
     assert_eq!(first(&disk.calls()), [Call::Open, Call::SyncFolder, Call::Write, Call::Sync]);
     put_month();
@@ -405,6 +405,27 @@ fn a_volume_found_after_a_restart_is_made_durable_in_its_folder() {
     let after = block_on(put(&store, "a body"));
     assert_eq!(first(&disk.calls()), [Call::Open, Call::SyncFolder, Call::Write, Call::Sync]);
     assert_eq!(volume_of(before), volume_of(after));
+}
+
+#[test]
+fn a_volume_that_cannot_be_recovered_is_left_alone_and_followed_by_the_next() {
+    for fault in [Call::Open, Call::SyncFolder] {
+        let setup = Setup::new(VolumeOptions::default());
+        let before = setup.put();
+        let Setup { store, disk, folder } = setup;
+        store.close();
+        let on = Arc::new(disk.clone());
+        let store =
+            VolumeStore::open_on(on, folder.path(), TestClock::new(), VolumeOptions::default()).unwrap();
+        disk.calls();
+        disk.fail(&[(fault, EIO)]);
+        let after = block_on(put(&store, "a body"));
+        assert!(volume_of(after).ends_with(".000002.vol"), "{fault:?}");
+        assert!(!on_volume(&disk.calls(), &volume_of(before)).contains(&Call::Write), "{fault:?}");
+        for body in [before, after] {
+            assert_eq!(block_on(get(&store, body)).unwrap(), "a body");
+        }
+    }
 }
 
 #[test]
