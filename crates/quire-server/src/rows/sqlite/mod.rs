@@ -128,13 +128,17 @@ impl Rows for SqliteRows {
 
 impl Drop for SqliteRows {
     fn drop(&mut self) {
-        // Without senders the threads finish what waits and end. Readers first: the last connection to close
-        // folds the log into the database, and only the writer's may.
-        drop(self.queues.take());
-        for thread in mem::take(&mut self.readers).into_iter().chain(self.writer.take()) {
-            // A reader that panicked has said so; a writer that did has ended the process.
-            let _ = thread.join();
+        let Some(Queues { changes, lookups }) = self.queues.take() else { return };
+        // Without senders the threads finish what waits and end. Readers before the writer: the last
+        // connection to close folds the log into the database, and a reader's cannot.
+        drop(lookups);
+        for reader in mem::take(&mut self.readers) {
+            // One that panicked has said so.
+            let _ = reader.join();
         }
+        drop(changes);
+        // A writer that panicked has ended the process.
+        let _ = self.writer.take().map(JoinHandle::join);
     }
 }
 

@@ -75,11 +75,8 @@ fn run(connection: &Connection, clock: &dyn Clock, queries: &Receiver<Query>) {
         if answer.is_closed() {
             continue;
         }
-        let found = find(connection, clock, id).map_err(|error| {
-            tracing::error!(%error, "a row could not be looked up");
-            PortError::because(Fault::Unavailable, error)
-        });
-        let _ = answer.send(found);
+        let found = find(connection, clock, id);
+        let _ = answer.send(found.map_err(|error| PortError::because(Fault::Unavailable, error)));
     }
 }
 

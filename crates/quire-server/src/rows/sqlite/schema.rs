@@ -168,6 +168,7 @@ pub fn create(path: &Path, pair_id: PairId) -> Result<(), OpenError> {
     refuse_stray_log(path)?;
     let mut connection = connect(path, Access::Create)?;
     initialise(&mut connection, path, pair_id)?;
+    // Closed first: closing a file drops this process's locks on it, SQLite's too.
     drop(connection);
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| OpenError::io(path, error))?;
     sync_folder(path)
