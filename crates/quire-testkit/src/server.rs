@@ -107,6 +107,12 @@ impl Server {
         self.data.path()
     }
 
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has logged so far.
     #[must_use]
     pub fn log(&self) -> String {
