@@ -199,7 +199,7 @@ fn read_log(log: &Mutex<String>) -> String {
 /// Keeps what the server logs, and passes on where it listens.
 fn follow(stderr: ChildStderr, log: &Mutex<String>, said: &mpsc::Sender<Said>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        if let Some(address) = field(&line, "address=") {
+        if let Some(address) = address(&line) {
             let said_now = if line.contains("admin listening") {
                 Some(Said::Admin(address))
             } else if line.contains("listening") {
@@ -216,7 +216,8 @@ fn follow(stderr: ChildStderr, log: &Mutex<String>, said: &mpsc::Sender<Said>) {
     }
 }
 
-fn field(line: &str, name: &str) -> Option<SocketAddr> {
-    let (_, rest) = line.split_once(name)?;
-    rest.split_whitespace().next()?.trim_matches('"').parse().ok()
+/// The address in a line for people (`address=IP:PORT`) or for machines (`"address":"IP:PORT"`).
+fn address(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("address")?;
+    rest.trim_start_matches(['=', '"', ':']).split([' ', '"', ',']).next()?.parse().ok()
 }
