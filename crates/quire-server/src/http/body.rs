@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, header::EXPECT};
+use http::{HeaderValue, Request, header::EXPECT};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout_at};
@@ -97,9 +97,10 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn of(request: &Request<Incoming>) -> Self {
         let says = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        Self { waits_for_continue: headers.get_all(EXPECT).iter().any(says) }
+        let has_body = !request.body().is_end_stream();
+        Self { waits_for_continue: has_body && request.headers().get_all(EXPECT).iter().any(says) }
     }
 }
 

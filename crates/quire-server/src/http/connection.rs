@@ -22,7 +22,7 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use quire_core::source::SourceKey;
 use tokio::{
-    io::AsyncWrite as _,
+    io::{AsyncWrite as _, ReadBuf},
     net::TcpStream,
     time::{Instant, Sleep, sleep_until, timeout},
 };
@@ -36,10 +36,12 @@ use super::{
 };
 
 /// Longest head in bytes; hyper answers 431 past it. Also how much it buffers of anything.
-pub(super) const HEAD_BYTES_MAX: usize = 16_384;
+const HEAD_BYTES_MAX: usize = 16_384;
 /// Most header lines of a head; hyper answers 431 past it.
 const HEADERS_MAX: usize = 64;
-/// Room for a head that is kept while a connection is idle, so that most heads need no allocation.
+/// How much of a head is kept beside what hyper keeps: enough for a length of thousands of digits.
+const HEAD_BYTES_SEEN: usize = 8_192;
+/// Room that is kept while a connection is idle, so that most heads need no allocation.
 const HEAD_BYTES_KEPT: usize = 1_024;
 /// How much is read at once while a peer is given time to read its last answer.
 const LINGER_READ_BYTES: usize = 4_096;
@@ -94,7 +96,7 @@ struct State {
     since: Instant,
     /// Since when the peer has not taken a byte.
     write_blocked_since: Option<Instant>,
-    /// The bytes of the head that is being read.
+    /// The first bytes of the head that is being read.
     head: Vec<u8>,
     held: Option<Held>,
     /// Whether the peer may still be sending what nobody will read.
@@ -137,7 +139,7 @@ impl Connection {
             Phase::Head => {}
             Phase::Busy | Phase::Answering => return,
         }
-        let room = HEAD_BYTES_MAX.saturating_sub(state.head.len()).min(bytes.len());
+        let room = HEAD_BYTES_SEEN.saturating_sub(state.head.len()).min(bytes.len());
         state.head.extend_from_slice(bytes.get(..room).unwrap_or_default());
     }
 
@@ -299,9 +301,10 @@ pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connect
     // option is on its way out.
     let _ = tcp.set_nodelay(true);
     let mut watchdog = Watchdog::new(&connection, &api.limits);
-    // A connection that sends nothing gets no buffers.
+    // A connection that sends nothing gets no buffers. It is peeked at, since the runtime takes a new socket
+    // for readable until a read has shown that it is not.
     let speaks = poll_fn(|context| {
-        if tcp.poll_read_ready(context).is_ready() {
+        if tcp.poll_peek(context, &mut ReadBuf::new(&mut [0])).is_ready() {
             return Poll::Ready(true);
         }
         watchdog.poll(context).map(|_| false)
@@ -312,9 +315,10 @@ pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connect
 
     let service = {
         let (api, connection) = (Arc::clone(&api), Arc::clone(&connection));
+        let source = api.guard.source(source);
         service_fn(move |request| {
-            let (api, connection) = (Arc::clone(&api), Arc::clone(&connection));
-            async move { Ok::<_, Infallible>(super::answer(&api, &connection, source, request).await) }
+            let (api, connection, source) = (Arc::clone(&api), Arc::clone(&connection), Arc::clone(&source));
+            async move { Ok::<_, Infallible>(super::answer(&api, &connection, &source, request).await) }
         })
     };
     let stream = TokioIo::new(Stream::new(tcp, Arc::clone(&connection)));

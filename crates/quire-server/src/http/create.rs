@@ -18,7 +18,6 @@ use hyper::body::Incoming;
 use quire_core::{
     paste::{BODY_BYTES_MAX, Syntax, Text, TextError, Ttl},
     service::{CreateError, Created, NewPaste},
-    source::SourceKey,
 };
 use tokio::time::timeout;
 
@@ -27,7 +26,7 @@ use super::{
     body::{self, Incomplete},
     content_type,
     error::ErrorCode,
-    guard::{InFlight, Kind, Share},
+    guard::{InFlight, Kind, Share, Source},
     metrics::Shed,
     wire::CreatedAnswer,
 };
@@ -47,7 +46,7 @@ struct Wish {
 /// Answers a create, and counts a refusal.
 pub(super) async fn create(
     api: &Api,
-    source: SourceKey,
+    source: &Arc<Source>,
     parts: &Parts,
     body: &mut Incoming,
 ) -> Result<Answer, ErrorCode> {
@@ -60,7 +59,7 @@ pub(super) async fn create(
 
 async fn steps(
     api: &Api,
-    source: SourceKey,
+    source: &Arc<Source>,
     parts: &Parts,
     body: &mut Incoming,
 ) -> Result<Answer, ErrorCode> {
@@ -101,7 +100,7 @@ fn declared_length(headers: &HeaderMap) -> Result<usize, ErrorCode> {
 }
 
 /// Takes what the create counts for, if the server has room for it and the disk has room for anybody.
-fn admit(api: &Api, source: SourceKey, declared: usize) -> Result<Permits, ErrorCode> {
+fn admit(api: &Api, source: &Arc<Source>, declared: usize) -> Result<Permits, ErrorCode> {
     let shed = |reason| {
         api.metrics.shed(reason);
         ErrorCode::Overloaded

@@ -10,16 +10,19 @@ use http::{HeaderMap, HeaderValue, StatusCode, header::CACHE_CONTROL};
 use quire_core::{
     paste::{DeleteToken, Id},
     service::Deleted,
-    source::SourceKey,
 };
 use tokio::time::timeout;
 
-use super::{Answer, Api, error::ErrorCode, guard::Kind};
+use super::{
+    Answer, Api,
+    error::ErrorCode,
+    guard::{Kind, Source},
+};
 
 /// Answers a delete.
 pub(super) async fn delete(
     api: &Api,
-    source: SourceKey,
+    source: &Arc<Source>,
     id: Id,
     headers: &HeaderMap,
 ) -> Result<Answer, ErrorCode> {

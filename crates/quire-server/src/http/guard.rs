@@ -1,13 +1,13 @@
 //! Counts of what is in flight: requests in all and per source, creates per source, bytes.
 //!
 //! Promises: nothing ever waits here, what does not fit is refused at once (H2); whatever was taken is given
-//! back by `Drop`, however the work ends; a source with nothing in flight takes no memory. It must never
-//! decide by anything but numbers.
+//! back by `Drop`, however the work ends; a source that is not connected and has nothing in flight takes no
+//! memory. It must never decide by anything but numbers.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -63,13 +63,6 @@ pub(super) enum Kind {
     Other,
 }
 
-/// What one source has in flight; creates are requests too.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    requests: usize,
-    creates: usize,
-}
-
 /// All counts of one server.
 pub(super) struct Guard {
     requests: Arc<Budget>,
@@ -80,21 +73,27 @@ pub(super) struct Guard {
     sources: Arc<Sources>,
 }
 
+/// The sources that are connected or have something in flight.
 struct Sources {
     bounds: Option<SourceInFlight>,
-    shards: Vec<Mutex<HashMap<SourceKey, Counts>>>,
+    shards: Vec<Mutex<HashMap<SourceKey, Weak<Source>>>>,
+}
+
+/// What one source has in flight. A connection looks it up once, so that a request costs no look-up.
+pub(super) struct Source {
+    key: SourceKey,
+    /// Its bounds on requests and on creates; `None` if they are off.
+    budgets: Option<(Arc<Budget>, Arc<Budget>)>,
+    /// Where it is known.
+    sources: Arc<Sources>,
 }
 
 /// A request's place; it is in flight until this is dropped.
 pub(super) struct InFlight {
     _request: Share,
-    _source: Option<SourcePlace>,
-}
-
-struct SourcePlace {
-    sources: Arc<Sources>,
-    key: SourceKey,
-    kind: Kind,
+    _of_source: Option<(Share, Option<Share>)>,
+    /// Holds the source's entry, so that a client who hangs up and comes back finds its work counted.
+    _source: Arc<Source>,
 }
 
 impl Guard {
@@ -110,14 +109,29 @@ impl Guard {
         }
     }
 
+    /// The counts of a source.
+    pub(super) fn source(&self, key: SourceKey) -> Arc<Source> {
+        self.sources.get(key)
+    }
+
     /// A place for one request of this source.
     ///
     /// # Errors
     /// Which bound it would have passed.
-    pub(super) fn enter(&self, key: SourceKey, kind: Kind) -> Result<InFlight, Shed> {
+    pub(super) fn enter(&self, source: &Arc<Source>, kind: Kind) -> Result<InFlight, Shed> {
         let request = self.requests.try_take(1).ok_or(Shed::Requests)?;
-        let source = self.sources.enter(key, kind)?;
-        Ok(InFlight { _request: request, _source: source })
+        let of_source = match &source.budgets {
+            None => None,
+            Some((requests, creates)) => {
+                let request = requests.try_take(1).ok_or(Shed::SourceRequests)?;
+                let create = match kind {
+                    Kind::Create => Some(creates.try_take(1).ok_or(Shed::SourceCreates)?),
+                    Kind::Other => None,
+                };
+                Some((request, create))
+            }
+        };
+        Ok(InFlight { _request: request, _of_source: of_source, _source: Arc::clone(source) })
     }
 
     /// Room for a body of a create, by its declared length.
@@ -142,41 +156,34 @@ impl Guard {
 }
 
 impl Sources {
-    fn shard(&self, key: SourceKey) -> Option<&Mutex<HashMap<SourceKey, Counts>>> {
-        self.shards.get(usize::from(key.spread() % SHARDS))
+    /// The shard of a key; `None` is never needed, since the spread is taken modulo their number.
+    fn shard(&self, key: SourceKey) -> Option<MutexGuard<'_, HashMap<SourceKey, Weak<Source>>>> {
+        let shard = self.shards.get(usize::from(key.spread() % SHARDS))?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn enter(self: &Arc<Self>, key: SourceKey, kind: Kind) -> Result<Option<SourcePlace>, Shed> {
-        let (Some(bounds), Some(shard)) = (self.bounds, self.shard(key)) else { return Ok(None) };
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = shard.get(&key).copied().unwrap_or_default();
-        if counts.requests >= bounds.requests_max {
-            return Err(Shed::SourceRequests);
+    fn get(self: &Arc<Self>, key: SourceKey) -> Arc<Source> {
+        let new = |budgets| Arc::new(Source { key, budgets, sources: Arc::clone(self) });
+        let (Some(bounds), Some(mut shard)) = (self.bounds, self.shard(key)) else { return new(None) };
+        if let Some(known) = shard.get(&key).and_then(Weak::upgrade) {
+            return known;
         }
-        if kind == Kind::Create && counts.creates >= bounds.creates_max {
-            return Err(Shed::SourceCreates);
-        }
-        let creates = counts.creates + usize::from(kind == Kind::Create);
-        shard.insert(key, Counts { requests: counts.requests + 1, creates });
-        Ok(Some(SourcePlace { sources: Arc::clone(self), key, kind }))
-    }
-
-    fn leave(&self, key: SourceKey, kind: Kind) {
-        let Some(shard) = self.shard(key) else { return };
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let Entry::Occupied(mut entry) = shard.entry(key) else { return };
-        let counts = entry.get_mut();
-        counts.requests = counts.requests.saturating_sub(1);
-        counts.creates = counts.creates.saturating_sub(usize::from(kind == Kind::Create));
-        if counts.requests == 0 {
-            entry.remove();
-        }
+        let source = new(Some((Budget::new(bounds.requests_max), Budget::new(bounds.creates_max))));
+        shard.insert(key, Arc::downgrade(&source));
+        source
     }
 }
 
-impl Drop for SourcePlace {
+impl Drop for Source {
     fn drop(&mut self) {
-        self.sources.leave(self.key, self.kind);
+        // Between the last holder's leaving and this lock, the same source may have come back.
+        if self.budgets.is_some()
+            && let Some(mut shard) = self.sources.shard(self.key)
+            && let Entry::Occupied(entry) = shard.entry(self.key)
+            && entry.get().strong_count() == 0
+        {
+            entry.remove();
+        }
     }
 }
 
@@ -184,8 +191,8 @@ impl Drop for SourcePlace {
 mod tests {
     use super::*;
 
-    fn key(last: u8) -> SourceKey {
-        SourceKey::V4([192, 0, 2, last])
+    fn source(guard: &Guard, last: u8) -> Arc<Source> {
+        guard.source(SourceKey::V4([192, 0, 2, last]))
     }
 
     fn guard(requests_max: usize) -> Guard {
@@ -200,40 +207,53 @@ mod tests {
     #[test]
     fn one_source_has_its_own_bounds() {
         let guard = guard(100);
-        let mut held = vec![guard.enter(key(1), Kind::Create).ok(), guard.enter(key(1), Kind::Create).ok()];
-        assert_eq!(guard.enter(key(1), Kind::Create).err(), Some(Shed::SourceCreates));
-        held.push(guard.enter(key(1), Kind::Other).ok());
-        assert_eq!(guard.enter(key(1), Kind::Other).err(), Some(Shed::SourceRequests));
-        assert!(guard.enter(key(2), Kind::Create).is_ok(), "another source is not concerned");
+        let one = source(&guard, 1);
+        let mut held = vec![guard.enter(&one, Kind::Create).ok(), guard.enter(&one, Kind::Create).ok()];
+        assert_eq!(guard.enter(&one, Kind::Create).err(), Some(Shed::SourceCreates));
+        held.push(guard.enter(&source(&guard, 1), Kind::Other).ok());
+        assert_eq!(guard.enter(&one, Kind::Other).err(), Some(Shed::SourceRequests));
+        assert!(guard.enter(&source(&guard, 2), Kind::Create).is_ok(), "another source is not concerned");
         drop(held);
-        assert!(guard.enter(key(1), Kind::Create).is_ok());
+        assert!(guard.enter(&one, Kind::Create).is_ok());
+        drop(one);
         assert_eq!(sources_known(&guard), 0, "nothing is remembered of who has left");
+    }
+
+    #[test]
+    fn work_is_counted_for_who_has_hung_up() {
+        let guard = guard(100);
+        let work = [(); 2].map(|()| guard.enter(&source(&guard, 1), Kind::Create).ok());
+        assert_eq!(guard.enter(&source(&guard, 1), Kind::Create).err(), Some(Shed::SourceCreates));
+        drop(work);
+        assert_eq!(sources_known(&guard), 0);
     }
 
     #[test]
     fn everybody_together_has_a_bound() {
         let guard = guard(2);
-        let first = guard.enter(key(1), Kind::Other).ok();
-        let _second = guard.enter(key(2), Kind::Other);
-        assert_eq!(guard.enter(key(3), Kind::Other).err(), Some(Shed::Requests));
+        let first = guard.enter(&source(&guard, 1), Kind::Other).ok();
+        let _second = guard.enter(&source(&guard, 2), Kind::Other);
+        assert_eq!(guard.enter(&source(&guard, 3), Kind::Other).err(), Some(Shed::Requests));
         drop(first);
-        assert!(guard.enter(key(3), Kind::Other).is_ok());
+        assert!(guard.enter(&source(&guard, 3), Kind::Other).is_ok());
     }
 
     #[test]
     fn a_refusal_by_the_source_takes_nothing_from_all() {
         let guard = guard(4);
-        let _held: Vec<_> = (0..3).map(|_| guard.enter(key(1), Kind::Other)).collect();
+        let one = source(&guard, 1);
+        let _held: Vec<_> = (0..3).map(|_| guard.enter(&one, Kind::Other)).collect();
         for _ in 0..10 {
-            assert!(guard.enter(key(1), Kind::Other).is_err());
+            assert!(guard.enter(&one, Kind::Other).is_err());
         }
-        assert!(guard.enter(key(2), Kind::Other).is_ok());
+        assert!(guard.enter(&source(&guard, 2), Kind::Other).is_ok());
     }
 
     #[test]
     fn a_source_bound_can_be_off() {
         let guard = Guard::new(&Limits { source_in_flight: None, ..Limits::default() });
-        let held: Vec<_> = (0..1_000).map(|_| guard.enter(key(1), Kind::Create)).collect();
+        let one = source(&guard, 1);
+        let held: Vec<_> = (0..1_000).map(|_| guard.enter(&one, Kind::Create)).collect();
         assert!(held.iter().all(Result::is_ok));
         assert_eq!(sources_known(&guard), 0);
     }

@@ -4,7 +4,7 @@
 //! told 503 at once instead of being left to wait (H2); when it drains, what is in flight is finished (H3).
 
 use std::{
-    io::Write as _,
+    io::{ErrorKind, Write as _},
     net::Shutdown,
     sync::{
         Arc, LazyLock,
@@ -103,6 +103,8 @@ pub async fn serve(listener: TcpListener, api: Arc<Api>) {
                 failing = false;
                 welcome(tcp, SourceKey::of_peer(peer.ip()), &api, &drain);
             }
+            // A peer that is gone before it was accepted says nothing about the next one.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 // Said once, not ten times a second for as long as it lasts.
                 if !failing {

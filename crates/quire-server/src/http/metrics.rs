@@ -85,6 +85,19 @@ struct OfCall {
     seconds: Histogram,
 }
 
+impl OfCall {
+    fn new(call: &str, requests: &IntCounterVec, seconds: &HistogramVec) -> Result<Self, prometheus::Error> {
+        let class = |class: &str| requests.get_metric_with_label_values(&[call, class]);
+        Ok(Self {
+            success: class("2xx")?,
+            not_modified: class("3xx")?,
+            client_error: class("4xx")?,
+            server_error: class("5xx")?,
+            seconds: seconds.get_metric_with_label_values(&[call])?,
+        })
+    }
+}
+
 /// All counters of the public listener.
 pub struct Metrics {
     create: OfCall,
@@ -132,16 +145,7 @@ impl Metrics {
         }
         registry.register(Box::new(seconds.clone()))?;
 
-        let of_call = |call: &str| -> Result<OfCall, prometheus::Error> {
-            let class = |class: &str| requests.get_metric_with_label_values(&[call, class]);
-            Ok(OfCall {
-                success: class("2xx")?,
-                not_modified: class("3xx")?,
-                client_error: class("4xx")?,
-                server_error: class("5xx")?,
-                seconds: seconds.get_metric_with_label_values(&[call])?,
-            })
-        };
+        let of_call = |call| OfCall::new(call, &requests, &seconds);
         let outcome = |code: &str| creates.get_metric_with_label_values(&[code]);
         let connections =
             IntGauge::new("quire_http_connections", "Open connections of the public listener.")?;

@@ -19,7 +19,7 @@ use http::{
 };
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
-use quire_core::{paste::Id, ports::Clock, service::Service, source::SourceKey};
+use quire_core::{paste::Id, ports::Clock, service::Service};
 use tokio::time::Instant;
 
 mod body;
@@ -48,7 +48,7 @@ use self::{
     connection::Connection,
     cors::Sites,
     error::ErrorCode,
-    guard::Guard,
+    guard::{Guard, Source},
     metrics::Call,
     read::{Asked, CacheControl},
 };
@@ -161,14 +161,22 @@ impl Route {
 }
 
 /// Answers one request.
-async fn answer(api: &Api, connection: &Connection, source: SourceKey, request: Request<Incoming>) -> Answer {
+async fn answer(
+    api: &Api,
+    connection: &Connection,
+    source: &Arc<Source>,
+    request: Request<Incoming>,
+) -> Answer {
     let began = Instant::now();
     // What was cut off as a fragment belonged to the raw path and made it malformed.
     let has_fragment = connection.request_begins();
     let route = Route::of(request.uri().path()).filter(|_| !has_fragment);
-    let expectation = Expectation::of(request.headers());
-    let may_write = match *request.method() {
-        Method::POST | Method::DELETE => api.sites.named_origin(request.headers()).cloned(),
+    let expectation = Expectation::of(&request);
+    let may_write = match (route, request.method()) {
+        // A malformed id is a paste that is not there, and for a page it must look the same.
+        (Some(Route::Pastes), &Method::POST) | (Some(Route::Paste(_)) | None, &Method::DELETE) => {
+            api.sites.named_origin(request.headers()).cloned()
+        }
         _ => None,
     };
 

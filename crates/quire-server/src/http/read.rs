@@ -24,7 +24,6 @@ use http_body_util::Full;
 use quire_core::{
     paste::{Id, StoredRow},
     service::ReadError,
-    source::SourceKey,
 };
 use tokio::time::timeout;
 
@@ -33,7 +32,7 @@ use super::{
     connection::{Connection, Held},
     cors,
     error::ErrorCode,
-    guard::Kind,
+    guard::{Kind, Source},
 };
 
 const X_PASTE_EXPIRES_AT: HeaderName = HeaderName::from_static("x-paste-expires-at");
@@ -56,7 +55,7 @@ pub(super) enum Asked {
 pub(super) async fn read(
     api: &Api,
     connection: &Connection,
-    source: SourceKey,
+    source: &Arc<Source>,
     id: Id,
     asked: Asked,
     headers: HeaderMap,
