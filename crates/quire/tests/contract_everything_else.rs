@@ -143,6 +143,22 @@ fn one_connection_serves_many_requests_and_survives_their_errors() -> anyhow::Re
 }
 
 #[test]
+fn a_client_that_has_said_all_it_has_to_say_is_answered() -> anyhow::Result<()> {
+    let server = start(&[])?;
+    let made = create(server.public, "half closed", &[])?;
+    for (bytes, status) in [
+        (request("GET", &format!("/{}", made.id), &[], None), 200),
+        (request("POST", "/v1/pastes", &[], Some(b"and then no more")), 201),
+    ] {
+        let mut client = Client::connect(server.public)?;
+        client.send(bytes)?;
+        client.finish_sending()?;
+        assert_eq!(client.answer()?.status, status);
+    }
+    Ok(())
+}
+
+#[test]
 fn other_forms_of_a_request_are_understood() -> anyhow::Result<()> {
     let server = start(&[])?;
     let paste = create(server.public, "hello", &[])?;

@@ -345,8 +345,9 @@ pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connect
 /// How the listener's connections speak HTTP.
 fn protocol() -> http1::Builder {
     let mut builder = http1::Builder::new();
+    // A client that closes its sending side after its request still wants the answer (`nc -N` does that).
     builder
-        .half_close(false)
+        .half_close(true)
         .keep_alive(true)
         .pipeline_flush(false)
         .max_buf_size(HEAD_BYTES_MAX)
