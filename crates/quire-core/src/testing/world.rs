@@ -192,8 +192,13 @@ impl Bodies for World {
 
     fn get(&self, body: BodyRef) -> PortFuture<'_, Option<Bytes>> {
         self.call(Call::BodiesGet, move |state| match state.bodies.get(&body.id) {
-            Some(bytes) if Digest::of(bytes) != body.sha256 => Err(PortError::new(PortFault::Corrupt)),
-            found => Ok(found.cloned()),
+            None => Ok(None),
+            Some(bytes)
+                if u32::try_from(bytes.len()) == Ok(body.size_bytes) && Digest::of(bytes) == body.sha256 =>
+            {
+                Ok(Some(bytes.clone()))
+            }
+            Some(_) => Err(PortError::new(PortFault::Corrupt)),
         })
     }
 
