@@ -5,6 +5,7 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
+//! | [`admission`] | token-bucket arithmetic: who may create, read or delete how much |
 //! | [`pair`] | the id that rows and bodies of one store share |
 //! | [`paste`] | validated types: ids, tokens, TTLs, labels, text, rows |
 //! | [`time`] | points in time as the stores keep them |
@@ -22,6 +23,7 @@
 //! - Whether a paste has expired is decided by the row store alone (R3).
 //! - Ids, tokens and bodies never appear in `Debug` output, so that no log line can leak them (P3).
 
+pub mod admission;
 pub mod pair;
 pub mod paste;
 pub mod ports;

@@ -15,7 +15,9 @@ use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration
 use bytes::Bytes;
 
 use crate::{
+    admission::Refusal,
     paste::{BodyRef, Digest, Id, Locator, Row, StoredRow, Syntax, Text, TokenHash, Ttl},
+    source::SourceKey,
     time::Timestamp,
 };
 
@@ -213,6 +215,58 @@ pub trait BodiesAudit: Send + Sync {
 
     /// As [`Bodies::get`].
     fn get(&self, body: BodyRef) -> PortFuture<'_, Option<Bytes>>;
+}
+
+/// Where a create's tokens were taken from, so that they can go back there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantedBy {
+    /// The state that all apps share, or the only app's own.
+    Service,
+    /// This app's share of the service budgets, while the shared state cannot be reached.
+    LocalShare,
+}
+
+/// A create that was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Whose service tokens were taken.
+    pub granted_by: GrantedBy,
+    /// The declared bytes that were taken.
+    pub bytes: u64,
+}
+
+/// What the limiter says to a create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Its tokens are taken.
+    Admitted(Grant),
+    /// Nothing is taken.
+    Refused(Refusal),
+}
+
+/// The limiter of creates: four buckets that decide together (contract A2).
+pub trait Limits: Send + Sync {
+    /// Takes one create and its declared bytes from the source and from the service, or nothing from
+    /// anyone. On an error nobody knows whether anything was taken, which costs nobody but the source.
+    fn admit_create(&self, source: SourceKey, bytes: u64) -> PortFuture<'_, Admission>;
+
+    /// Puts the service tokens of a grant back, never above the burst. The source's stay spent.
+    fn give_back(&self, grant: Grant) -> PortFuture<'_, ()>;
+}
+
+/// The ceilings of reads and deletes, of this process alone (contract A6): they wait for nothing.
+pub trait SourceLimits: Send + Sync {
+    /// Charges a read to its source.
+    ///
+    /// # Errors
+    /// The source is over its budget; nothing was taken.
+    fn admit_read(&self, source: SourceKey) -> Result<(), Refusal>;
+
+    /// Charges a delete to its source.
+    ///
+    /// # Errors
+    /// The source is over its budget; nothing was taken.
+    fn admit_delete(&self, source: SourceKey) -> Result<(), Refusal>;
 }
 
 /// The machine's clocks.

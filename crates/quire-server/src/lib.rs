@@ -25,6 +25,7 @@ pub mod config;
 pub mod data_folder;
 pub mod disk;
 pub mod http;
+pub mod limits;
 pub mod logging;
 pub mod metrics;
 pub mod rows;

@@ -101,7 +101,7 @@ pub async fn serve(listener: TcpListener, api: Arc<Api>) {
         match accepted {
             Ok((tcp, peer)) => {
                 failing = false;
-                welcome(tcp, SourceKey::of_peer(peer.ip()), &api, &drain);
+                welcome(tcp, SourceKey::of(peer.ip()), &api, &drain);
             }
             // A peer that is gone before it was accepted says nothing about the next one.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}

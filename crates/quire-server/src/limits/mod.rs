@@ -1,0 +1,3 @@
+//! Adapters of the limiter ports.
+
+pub mod memory;
