@@ -267,6 +267,17 @@ pub struct AdmissionBudgets {
     pub service: CreateBudgets,
 }
 
+/// The six budgets (contract section 5). `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budgets {
+    /// Of creates.
+    pub creates: AdmissionBudgets,
+    /// Of one source's reads.
+    pub source_reads: Option<Budget>,
+    /// Of one source's deletes.
+    pub source_deletes: Option<Budget>,
+}
+
 /// Decides a create of `bytes` over all four buckets at once, all or nothing (contract A2): either one
 /// create and its bytes are taken from source and service, or nothing is taken from anyone.
 ///

@@ -4,15 +4,18 @@
 //! every error names a flag. Nothing here touches the file system or the network, and what might be a secret
 //! is shown neither by an error nor by `Debug`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use clap::{Args, ValueEnum};
+use quire_core::{admission::Budgets, source::TrustedProxies};
 
+pub mod admission;
 mod error;
 pub mod stores;
 pub mod units;
 pub mod url;
 
+use admission::{Admission, AdmissionArgs, LimitStore};
 pub use error::ConfigError;
 use error::{DEADLINES_PER_GRACE, ORPHAN_GRACE, Problem};
 use stores::{StoreArgs, Stores};
@@ -77,6 +80,10 @@ pub struct ServeArgs {
         help_heading = "Storage"
     )]
     pub commit_deadline: String,
+
+    /// The limiter.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
 
     /// Requests, and creates among them, that one source may have in flight; or 'off'
     #[arg(
@@ -202,6 +209,14 @@ pub struct Config {
     pub disk_reserve: DiskReserve,
     /// How long a create may take to its commit.
     pub commit_deadline: Duration,
+    /// The six budgets.
+    pub budgets: Budgets,
+    /// Where the state of the create limits is kept.
+    pub limits: LimitStore,
+    /// How many apps share the service's budgets. There with Redis.
+    pub fleet_size: Option<NonZeroU32>,
+    /// Whose word is taken for a client's address.
+    pub trusted_proxies: TrustedProxies,
     /// What one source may have in flight; `None` if it is not bounded.
     pub source_in_flight: Option<InFlight>,
     /// Sites whose pages may create and delete.
@@ -272,6 +287,7 @@ impl ServeArgs {
         let wrong_url = |flag| move |error| ConfigError::new(flag, Problem::Url(error));
         let public_url = self.public_url.as_deref().map(BaseUrl::parse).transpose();
         let allow_origins = self.allow_origin.iter().map(|written| Origin::parse(written)).collect();
+        let Admission { budgets, limits, fleet_size, trusted_proxies } = self.admission.check()?;
         Ok(Config {
             listen,
             admin_listen,
@@ -279,6 +295,10 @@ impl ServeArgs {
             stores: self.stores.check()?,
             disk_reserve: disk_reserve("--disk-reserve", &self.disk_reserve)?,
             commit_deadline: commit_deadline("--commit-deadline", &self.commit_deadline)?,
+            budgets,
+            limits,
+            fleet_size,
+            trusted_proxies,
             source_in_flight: in_flight("--source-in-flight", &self.source_in_flight)?,
             allow_origins: Result::map_err(allow_origins, wrong_url("--allow-origin"))?,
             cache_max_age: whole_seconds("--cache-max-age", &self.cache_max_age)?,

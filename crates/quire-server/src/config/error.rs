@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use quire_core::{admission::BudgetError, paste::BODY_BYTES_MAX, source::NetworkError};
+
 use super::{units::UnitError, url::UrlError};
 
 /// The grace that protects a fresh body from the janitor (contract O5).
@@ -35,6 +37,14 @@ pub(super) enum Problem {
     NotAnAddress(String),
     NotAQuantity(String, UnitError),
     NotInFlight(String),
+    NotTwoNumbers(String, &'static str),
+    NotABudget(String, BudgetError),
+    BurstUnderOnePaste(String),
+    NotACountOfApps(String),
+    FleetSizeMissing,
+    FleetInMemory,
+    LimitsUrl,
+    NotANetwork(String, NetworkError),
     Url(UrlError),
     EmptyPath,
     UnknownStore(&'static str),
@@ -56,6 +66,31 @@ impl fmt::Display for Problem {
                 f,
                 "'{written}' is not two counts of at least 1, creates not above requests, as in 64,16, nor 'off'"
             ),
+            Self::NotTwoNumbers(written, example) => {
+                write!(f, "'{written}' is not RATE,BURST a second, as in {example}, nor 'off'")
+            }
+            Self::NotABudget(written, error) => write!(f, "'{written}': {error}"),
+            Self::BurstUnderOnePaste(written) => write!(
+                f,
+                "'{written}': the burst must be at least {BODY_BYTES_MAX} bytes, or the largest paste would be \
+                 refused for ever"
+            ),
+            Self::NotACountOfApps(written) => {
+                write!(f, "'{written}' is not a number of apps; write a whole number of at least 1")
+            }
+            Self::FleetSizeMissing => f.write_str(
+                "is needed when --limits names a Redis: it says which share of the service's budgets this app \
+                 may give out while that cannot be reached",
+            ),
+            Self::FleetInMemory => f.write_str(
+                "contradicts --limits memory:, with which every app would have the whole service budgets to \
+                 itself; name a Redis that the fleet shares, or leave the flag out",
+            ),
+            Self::LimitsUrl => f.write_str(
+                "is not the URL of a Redis; write redis://[USER:PASSWORD@]HOST[:PORT][/DB], with what \
+                 is not a letter or a digit in USER and PASSWORD as %XX",
+            ),
+            Self::NotANetwork(written, error) => write!(f, "'{written}' {error}"),
             Self::Url(error) => error.fmt(f),
             Self::EmptyPath => f.write_str("must not be empty"),
             Self::UnknownStore(form) => write!(f, "names no store of this version; write {form}"),

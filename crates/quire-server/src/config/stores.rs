@@ -60,6 +60,13 @@ impl StoreArgs {
 #[derive(Clone)]
 pub struct StoreName(String);
 
+impl StoreName {
+    /// What was written, to be checked.
+    pub(super) fn written(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for StoreName {
     type Err = std::convert::Infallible;
 

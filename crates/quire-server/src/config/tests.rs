@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use clap::Parser as _;
 use proptest::prelude::*;
 
+use quire_core::admission::{AdmissionBudgets, Budget, CreateBudgets};
+
 use super::{
     stores::{BodyStore, RowStore},
     *,
@@ -22,6 +24,10 @@ fn check(flags: &[&str]) -> Result<Config, ConfigError> {
     Config::try_from(parse(flags))
 }
 
+fn budget(rate: u64, burst: u64) -> Option<Budget> {
+    Budget::new(rate, burst).ok()
+}
+
 #[test]
 fn without_flags_it_is_the_contracts_defaults() {
     let expected = Config {
@@ -35,6 +41,17 @@ fn without_flags_it_is_the_contracts_defaults() {
         },
         disk_reserve: DiskReserve::Percent(5),
         commit_deadline: Duration::from_mins(1),
+        budgets: Budgets {
+            creates: AdmissionBudgets {
+                source: CreateBudgets { creates: budget(1, 10), bytes: budget(100_000, 2_000_000) },
+                service: CreateBudgets { creates: budget(350, 100), bytes: budget(10_000_000, 20_000_000) },
+            },
+            source_reads: budget(50, 100),
+            source_deletes: budget(5, 20),
+        },
+        limits: LimitStore::Memory,
+        fleet_size: None,
+        trusted_proxies: TrustedProxies::default(),
         source_in_flight: Some(InFlight { requests_max: 64, creates_max: 16 }),
         allow_origins: Vec::new(),
         cache_max_age: Duration::from_secs(30),
@@ -59,6 +76,10 @@ fn every_flag_is_read() {
         "--allow-origin=http://localhost:3000",
         "--disk-reserve=20GB",
         "--source-in-flight=off",
+        "--source-creates=off",
+        "--limits=redis://cache.example",
+        "--fleet-size=4",
+        "--trusted-proxy=10.0.0.0/8",
         "--cache-max-age=0s",
         "--cache-bytes=0",
         "--commit-deadline=1500ms",
@@ -77,6 +98,10 @@ fn every_flag_is_read() {
     assert_eq!(origins, ["https://a.example", "https://b.example", "http://localhost:3000"]);
     assert_eq!(config.disk_reserve, DiskReserve::Bytes(20_000_000_000));
     assert_eq!(config.source_in_flight, None);
+    assert_eq!(config.budgets.creates.source.creates, None);
+    assert!(matches!(config.limits, LimitStore::Redis(_)));
+    assert_eq!(config.fleet_size, NonZeroU32::new(4));
+    assert!(config.trusted_proxies.contain("10.1.1.1".parse().unwrap()));
     assert_eq!(config.cache_max_age, Duration::ZERO);
     assert_eq!(config.cache_bytes, 0);
     assert_eq!(config.commit_deadline, Duration::from_millis(1_500));
@@ -102,6 +127,11 @@ fn a_wrong_value_is_an_error_that_names_its_flag() {
         &["--allow-origin=https://a.example,"],
         &["--disk-reserve=100%"],
         &["--disk-reserve=5MiB"],
+        &["--source-creates=1,0"],
+        &["--source-bytes=100KB,1KB"],
+        &["--limits=file:x"],
+        &["--fleet-size=2"],
+        &["--trusted-proxy=x"],
         &["--source-in-flight=64"],
         &["--source-in-flight=64,0"],
         &["--source-in-flight=16,64"],

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Units of a size, powers of ten. A plain number is bytes.
 const SIZE_UNITS: &[(&str, u64)] = &[("", 1), ("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
 
+/// Units of a count. They are no units of a size, so that bytes and counts cannot be taken for each other.
+const COUNT_UNITS: &[(&str, u64)] = &[("", 1), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+
 /// Units of a duration in milliseconds. There is no plain number: it would be taken for seconds by some and
 /// for milliseconds by others.
 const DURATION_UNITS: &[(&str, u64)] =
@@ -19,6 +22,9 @@ pub enum UnitError {
     /// Neither a size nor bytes.
     #[error("is not a size; write bytes or a unit, as in 64MB (KB, MB, GB are powers of ten)")]
     NotASize,
+    /// Not a count.
+    #[error("is not a count; write a whole number, perhaps with K, M or G (thousands, millions, billions)")]
+    NotACount,
     /// Not a duration.
     #[error("is not a duration; write a number and one of ms, s, m, h, d, as in 30s")]
     NotADuration,
@@ -36,6 +42,14 @@ pub enum UnitError {
 /// It is not a size, or more bytes than 64 bits can count.
 pub fn parse_size_bytes(written: &str) -> Result<u64, UnitError> {
     parse(written, SIZE_UNITS, UnitError::NotASize)
+}
+
+/// Reads a count, as in `350` or `10M`.
+///
+/// # Errors
+/// It is not a count, or more than 64 bits can count.
+pub fn parse_count(written: &str) -> Result<u64, UnitError> {
+    parse(written, COUNT_UNITS, UnitError::NotACount)
 }
 
 /// Reads a duration, as in `30s`.
@@ -87,6 +101,19 @@ mod tests {
         assert_eq!(parse_size_bytes("100KB"), Ok(100_000));
         assert_eq!(parse_size_bytes("64MB"), Ok(64_000_000));
         assert_eq!(parse_size_bytes("18GB"), Ok(18_000_000_000));
+    }
+
+    #[test]
+    fn counts_are_no_sizes() {
+        assert_eq!(parse_count("0"), Ok(0));
+        assert_eq!(parse_count("350"), Ok(350));
+        assert_eq!(parse_count("10K"), Ok(10_000));
+        assert_eq!(parse_count("10M"), Ok(10_000_000));
+        assert_eq!(parse_count("18G"), Ok(18_000_000_000));
+        assert_eq!(parse_count("18446744074G"), Err(UnitError::TooLarge));
+        for wrong in ["", "K", "1k", "1KB", "1 K", "+1", "-1", "1.5M", "1T", "1e6"] {
+            assert_eq!(parse_count(wrong), Err(UnitError::NotACount), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::{
 };
 
 use quire_core::{
-    admission::{AdmissionBudgets, Bucket, Budget, CreateBuckets, Limit, Refusal, take_create, take_one},
+    admission::{Bucket, Budget, Budgets, CreateBuckets, Limit, Refusal, take_create, take_one},
     ports::{Admission, Clock, Grant, GrantedBy, Limits, PortFuture, SourceLimits},
     source::SourceKey,
 };
@@ -32,17 +32,6 @@ use shard::{Shard, SourceBuckets, SourceBudgets};
 pub const SOURCES_MAX: usize = 1_000_000;
 /// Locks the sources are spread over; far more than there are cores.
 const SHARDS: usize = 64;
-
-/// The six budgets (contract section 5). `None` is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budgets {
-    /// Of creates.
-    pub creates: AdmissionBudgets,
-    /// Of one source's reads.
-    pub source_reads: Option<Budget>,
-    /// Of one source's deletes.
-    pub source_deletes: Option<Budget>,
-}
 
 /// The in-process limiter.
 pub struct MemoryLimits {

@@ -2,7 +2,11 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use quire_core::{admission::CreateBudgets, testing::exec::run_or_drop, testing::world::World};
+use quire_core::{
+    admission::{AdmissionBudgets, CreateBudgets},
+    testing::exec::run_or_drop,
+    testing::world::World,
+};
 
 use super::*;
 
