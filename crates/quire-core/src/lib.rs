@@ -8,6 +8,7 @@
 //! | [`admission`] | token-bucket arithmetic: who may create, read or delete how much |
 //! | [`pair`] | the id that rows and bodies of one store share |
 //! | [`paste`] | validated types: ids, tokens, TTLs, labels, text, rows |
+//! | [`plan`] | what a plan needs, and what the budgets bound |
 //! | [`time`] | points in time as the stores keep them |
 //! | [`ports`] | the contracts of the row store, the body store, the clock and the generator |
 //! | [`service`] | create, read, delete: the only place where the order of effects is decided |
@@ -26,6 +27,7 @@
 pub mod admission;
 pub mod pair;
 pub mod paste;
+pub mod plan;
 pub mod ports;
 pub mod service;
 pub mod source;
