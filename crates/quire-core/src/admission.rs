@@ -159,6 +159,16 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Every bucket.
+    pub const ALL: [Self; 6] = [
+        Self::SourceCreates,
+        Self::SourceBytes,
+        Self::ServiceCreates,
+        Self::ServiceBytes,
+        Self::SourceReads,
+        Self::SourceDeletes,
+    ];
+
     /// The name in answers and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -61,9 +61,9 @@ pub struct Created {
 /// Why a paste was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CreateError {
-    /// A store's queue was full; nothing was stored that anyone can see.
-    #[error("too much is waiting to be written")]
-    Overloaded,
+    /// The row store could not say what time it is. Nothing was stored.
+    #[error("the row store did not tell the time: {0}")]
+    Clock(#[source] PortError),
     /// No id could be minted.
     #[error("no id could be minted: {0}")]
     Mint(#[source] PortError),
@@ -145,7 +145,7 @@ impl Service {
     /// Whatever the error, nothing is readable, unless a row error's outcome is unknown.
     pub async fn create(&self, paste: NewPaste) -> Result<Created, CreateError> {
         let body_sha256 = Digest::of(paste.text.bytes());
-        let began = self.row_clock.estimate(&*self.rows).await.map_err(CreateError::at_row)?;
+        let began = self.row_clock.estimate(&*self.rows).await.map_err(CreateError::Clock)?;
         for _ in 0..MINTS_MAX {
             // 2 mint
             let (id, delete_token) = self.mint().map_err(CreateError::Mint)?;
@@ -157,7 +157,7 @@ impl Service {
                 sha256: body_sha256,
                 expires_near: began.expiry(paste.ttl),
             };
-            let locator = match self.bodies.put(body).await.map_err(CreateError::at_body)? {
+            let locator = match self.bodies.put(body).await.map_err(CreateError::Body)? {
                 Put::Stored(locator) => locator,
                 Put::Exists => continue,
             };
@@ -173,7 +173,7 @@ impl Service {
                 locator,
                 deadline: began.plus(self.commit_deadline),
             };
-            match self.rows.insert(row).await.map_err(CreateError::at_row)? {
+            match self.rows.insert(row).await.map_err(CreateError::Row)? {
                 Insert::Inserted { expires_at } => return Ok(Created { id, delete_token, expires_at }),
                 Insert::Conflict => {}
                 Insert::DeadlinePassed => {
@@ -251,11 +251,20 @@ impl Service {
 }
 
 impl CreateError {
-    fn at_body(error: PortError) -> Self {
-        if error.fault() == Fault::Overloaded { Self::Overloaded } else { Self::Body(error) }
+    /// Whether a store's queue was full: load, and no fault. Nothing was stored that anyone can see.
+    #[must_use]
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::Clock(error) | Self::Body(error) | Self::Row(error) if error.fault() == Fault::Overloaded)
     }
 
-    fn at_row(error: PortError) -> Self {
-        if error.fault() == Fault::Overloaded { Self::Overloaded } else { Self::Row(error) }
+    /// Whether it is certain that no body was written, so that what the create took from the service's
+    /// budgets can be given back (contract A2).
+    #[must_use]
+    pub fn wrote_no_body(&self) -> bool {
+        match self {
+            Self::Clock(_) | Self::Mint(_) => true,
+            Self::Body(error) => error.fault() != Fault::UnknownOutcome,
+            Self::Row(_) | Self::DeadlinePassed | Self::Collisions => false,
+        }
     }
 }

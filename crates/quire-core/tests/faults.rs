@@ -95,7 +95,8 @@ fn create_under_every_fault_at_every_call() {
             let told = match &answer {
                 None => "nothing",
                 Some(Ok(_)) => "created",
-                Some(Err(CreateError::Overloaded)) => "overloaded",
+                Some(Err(error)) if error.is_overload() => "overloaded",
+                Some(Err(CreateError::Clock(_))) => "clock failed",
                 Some(Err(CreateError::Mint(_))) => "mint failed",
                 Some(Err(CreateError::Body(_))) => "body failed",
                 Some(Err(CreateError::Row(_))) => "row failed",
@@ -106,10 +107,16 @@ fn create_under_every_fault_at_every_call() {
                 (Fault::Slow(_), _) => "created",
                 (_, Call::EntropyFill) => "mint failed",
                 (Fault::Full, _) => "overloaded",
+                (_, Call::RowsNow) => "clock failed",
                 (_, Call::BodiesPut) => "body failed",
                 _ => "row failed",
             };
             assert_eq!(told, expected, "{call:?} {fault:?}");
+            if let Some(Err(error)) = &answer
+                && error.wrote_no_body()
+            {
+                assert!(world.state().bodies.is_empty(), "{call:?} {fault:?}");
+            }
 
             let done = matches!(
                 fault,

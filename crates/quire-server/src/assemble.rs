@@ -7,7 +7,7 @@
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use quire_core::{
-    ports::{Bodies, Clock, Rows},
+    ports::{Bodies, Clock, GrantedBy, Limits, Rows, SourceLimits},
     service::Service,
 };
 use tokio::{
@@ -26,6 +26,7 @@ use crate::{
     data_folder::{self, DataFolder, DataFolderError},
     disk::DiskWatch,
     http::{self, Api, Drain},
+    limits::memory::MemoryLimits,
     metrics::{MeteredBodies, MeteredRows, StoreMetrics},
     rows::sqlite::{self, SqliteRows},
     system::{SystemClock, SystemEntropy},
@@ -180,8 +181,8 @@ fn api(
 ) -> Result<Arc<Api>, ServeError> {
     let public_url =
         config.public_url.as_ref().map_or_else(|| format!("http://{address}"), |url| url.as_str().to_owned());
-    let defaults = http::Limits::default();
-    let limits = http::Limits {
+    let defaults = http::Bounds::default();
+    let bounds = http::Bounds {
         connections_max: connections_max(defaults.connections_max),
         source_in_flight: config.source_in_flight.map(|bound| http::SourceInFlight {
             requests_max: usize::try_from(bound.requests_max).unwrap_or(usize::MAX),
@@ -189,13 +190,18 @@ fn api(
         }),
         ..defaults
     };
+    let local = Arc::new(MemoryLimits::new(config.budgets, GrantedBy::Service, Arc::clone(&clock)));
+    let (limits, source_limits): (Arc<dyn Limits>, Arc<dyn SourceLimits>) = (local.clone(), local);
     let disk = disk.clone();
     Ok(Api::new(http::Settings {
         service,
         public_url,
         allow_origins: config.allow_origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
         cache_max_age: config.cache_max_age,
+        bounds,
         limits,
+        source_limits,
+        trusted_proxies: config.trusted_proxies.clone(),
         clock,
         is_disk_low: Arc::new(move || disk.is_low()),
         metrics: http::Metrics::new(registry)?,

@@ -20,6 +20,25 @@ use crate::eventually;
 /// How long a server may take to say where it listens.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Flags that switch every limit off. The requests of a test come from one address, which limits of a source
+/// would take for a flood; tests of the limits leave this out.
+pub const NO_LIMITS: &[&str] = &[
+    "--source-in-flight",
+    "off",
+    "--source-creates",
+    "off",
+    "--source-bytes",
+    "off",
+    "--service-creates",
+    "off",
+    "--service-bytes",
+    "off",
+    "--source-reads",
+    "off",
+    "--source-deletes",
+    "off",
+];
+
 /// A running `quire serve`; killed when dropped.
 #[derive(Debug)]
 pub struct Server {

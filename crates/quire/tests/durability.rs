@@ -18,7 +18,7 @@ use std::{
 use quire_testkit::{
     client::{Client, Created, created, request},
     eventually,
-    server::Server,
+    server::{NO_LIMITS, Server},
 };
 
 const QUIRE: &str = env!("CARGO_BIN_EXE_quire");
@@ -109,7 +109,7 @@ fn kills_in_the_middle_of_concurrent_creates_lose_nothing_acknowledged() {
     let mut all: Vec<Paste> = Vec::new();
     let mut killed_with_work_under_way = 0;
     for kill in 0..KILLS {
-        let mut server = Server::start_in(QUIRE, folder.path(), &["--source-in-flight", "off"]).unwrap();
+        let mut server = Server::start_in(QUIRE, folder.path(), NO_LIMITS).unwrap();
         assert_eq!(lost(server.public, &all), 0, "after {kill} kills");
         let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
         let enough = 10 + kill * 13 % 160;
@@ -136,7 +136,7 @@ fn kills_in_the_middle_of_concurrent_creates_lose_nothing_acknowledged() {
         all.extend(told);
         assert_clean(folder.path());
     }
-    let server = Server::start_in(QUIRE, folder.path(), &[]).unwrap();
+    let server = Server::start_in(QUIRE, folder.path(), NO_LIMITS).unwrap();
     assert_eq!(lost(server.public, &all), 0);
     assert_eq!(killed_with_work_under_way, KILLS);
     println!("{KILLS} kills, {} pastes acknowledged, 0 lost", all.len());
@@ -146,7 +146,7 @@ fn kills_in_the_middle_of_concurrent_creates_lose_nothing_acknowledged() {
 fn a_backup_under_load_verifies_clean_and_serves_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
-    let server = Server::start(QUIRE, &["--source-in-flight", "off"]).unwrap();
+    let server = Server::start(QUIRE, NO_LIMITS).unwrap();
     let (stop, acknowledged) = (AtomicBool::new(false), AtomicUsize::new(0));
     let before = Arc::new(Mutex::new(Vec::new()));
     for number in 0..200 {
@@ -177,7 +177,7 @@ fn a_backup_under_load_verifies_clean_and_serves_elsewhere() {
     });
     assert_clean(&copy);
     assert_clean(server.data());
-    let restored = Server::start_in(QUIRE, &copy, &[]).unwrap();
+    let restored = Server::start_in(QUIRE, &copy, NO_LIMITS).unwrap();
     assert_eq!(lost(restored.public, &before.lock().unwrap()), 0);
     assert!(try_create(restored.public, "a restored store takes new pastes").is_ok());
 }

@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout_at};
 
-use super::{guard::Guard, limits::Limits};
+use super::{bounds::Bounds, guard::Guard};
 
 /// A body was shorter than declared, or came too slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub(super) struct Incomplete;
 /// # Errors
 /// It is [`Incomplete`] when it ends early or when it falls behind: its first byte may take the grace, from
 /// then on the rate must hold over everything received, and there is a time for all of it.
-pub(super) async fn read(body: &mut Incoming, declared: usize, limits: &Limits) -> Result<Bytes, Incomplete> {
+pub(super) async fn read(body: &mut Incoming, declared: usize, bounds: &Bounds) -> Result<Bytes, Incomplete> {
     let began = Instant::now();
     let mut gathered = BytesMut::new();
     while gathered.len() < declared {
-        let deadline = began + time_for(gathered.len(), limits);
+        let deadline = began + time_for(gathered.len(), bounds);
         // A frame that is there already is taken without a timer being set.
         let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await else { return Err(Incomplete) };
         let Ok(data) = frame.into_data() else { continue };
@@ -52,10 +52,10 @@ fn reserve(gathered: &mut BytesMut, more: usize, declared: usize) {
 }
 
 /// How long after its begin a body of which `received` bytes have come may still be waited for.
-fn time_for(received: usize, limits: &Limits) -> Duration {
+fn time_for(received: usize, bounds: &Bounds) -> Duration {
     let received = u64::try_from(received).unwrap_or(u64::MAX);
-    let paid_ms = received.saturating_mul(1_000) / limits.body_rate_bytes_per_second.max(1);
-    limits.body_grace.saturating_add(Duration::from_millis(paid_ms)).min(limits.body_time_max)
+    let paid_ms = received.saturating_mul(1_000) / bounds.body_rate_bytes_per_second.max(1);
+    bounds.body_grace.saturating_add(Duration::from_millis(paid_ms)).min(bounds.body_time_max)
 }
 
 /// Throws away what is left of a body whose request has been answered for. Says whether nothing is left, so
@@ -64,7 +64,7 @@ pub(super) async fn discard(
     body: &mut Incoming,
     expectation: Expectation,
     guard: &Guard,
-    limits: &Limits,
+    bounds: &Bounds,
 ) -> bool {
     if body.is_end_stream() {
         return true;
@@ -73,9 +73,9 @@ pub(super) async fn discard(
         return false;
     }
     let Some(_place) = guard.discard() else { return false };
-    let deadline = Instant::now() + limits.discard_time_max;
+    let deadline = Instant::now() + bounds.discard_time_max;
     let mut thrown_away = 0_usize;
-    while thrown_away <= limits.discard_bytes_max {
+    while thrown_away <= bounds.discard_bytes_max {
         match timeout_at(deadline, body.frame()).await {
             Ok(Some(Ok(frame))) => {
                 thrown_away = thrown_away.saturating_add(frame.data_ref().map_or(0, Bytes::len));
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn time_is_earned_by_bytes_within_a_bound() {
-        let limits = Limits::default();
-        assert_eq!(time_for(0, &limits), Duration::from_secs(5));
-        assert_eq!(time_for(10_000, &limits), Duration::from_secs(6));
-        assert_eq!(time_for(1_000_000, &limits), Duration::from_mins(1));
-        assert_eq!(time_for(usize::MAX, &limits), Duration::from_mins(1));
+        let bounds = Bounds::default();
+        assert_eq!(time_for(0, &bounds), Duration::from_secs(5));
+        assert_eq!(time_for(10_000, &bounds), Duration::from_secs(6));
+        assert_eq!(time_for(1_000_000, &bounds), Duration::from_mins(1));
+        assert_eq!(time_for(usize::MAX, &bounds), Duration::from_mins(1));
     }
 
     #[test]

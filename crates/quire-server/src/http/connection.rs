@@ -11,6 +11,7 @@ use std::{
     convert::Infallible,
     future::{Future as _, poll_fn},
     io::ErrorKind,
+    net::IpAddr,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -20,7 +21,6 @@ use std::{
 use bytes::Bytes;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use quire_core::source::SourceKey;
 use tokio::{
     io::{AsyncWrite as _, ReadBuf},
     net::TcpStream,
@@ -29,9 +29,10 @@ use tokio::{
 
 use super::{
     Api,
+    bounds::Bounds,
     guard::{InFlight, Share},
-    limits::Limits,
     parser_refusal::instead_of_parser,
+    peer::Peer,
     stream::Stream,
 };
 
@@ -238,28 +239,28 @@ impl State {
     }
 
     /// When patience with the present state of things ends.
-    fn due(&self, limits: &Limits) -> Instant {
+    fn due(&self, bounds: &Bounds) -> Instant {
         let patience = match self.phase {
-            Phase::Head => limits.head_time_max,
-            Phase::Idle => limits.idle_time_max,
-            Phase::Busy | Phase::Answering => limits.busy_time_max,
+            Phase::Head => bounds.head_time_max,
+            Phase::Idle => bounds.idle_time_max,
+            Phase::Busy | Phase::Answering => bounds.busy_time_max,
         };
         let due = self.since + patience;
-        self.write_blocked_since.map_or(due, |blocked| due.min(blocked + limits.write_stall_max))
+        self.write_blocked_since.map_or(due, |blocked| due.min(blocked + bounds.write_stall_max))
     }
 }
 
 /// One timer, and the record it is set by.
 struct Watchdog<'a> {
     connection: &'a Connection,
-    limits: &'a Limits,
+    bounds: &'a Bounds,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<'a> Watchdog<'a> {
-    fn new(connection: &'a Connection, limits: &'a Limits) -> Self {
-        let due = connection.state().due(limits);
-        Self { connection, limits, timer: Box::pin(sleep_until(due)) }
+    fn new(connection: &'a Connection, bounds: &'a Bounds) -> Self {
+        let due = connection.state().due(bounds);
+        Self { connection, bounds, timer: Box::pin(sleep_until(due)) }
     }
 
     /// Ready when there is something to do: what the listener ordered, or to close because time is up.
@@ -275,7 +276,7 @@ impl<'a> Watchdog<'a> {
             if order == Some(Order::Finish) {
                 state.order = None;
             }
-            (order, state.due(self.limits))
+            (order, state.due(self.bounds))
         };
         if let Some(order) = order {
             return Poll::Ready(order);
@@ -285,7 +286,7 @@ impl<'a> Watchdog<'a> {
             self.timer.as_mut().reset(due);
         }
         while self.timer.as_mut().poll(context).is_ready() {
-            let due = self.connection.state().due(self.limits);
+            let due = self.connection.state().due(self.bounds);
             if due <= Instant::now() {
                 return Poll::Ready(Order::Close);
             }
@@ -296,11 +297,11 @@ impl<'a> Watchdog<'a> {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connection>, source: SourceKey) {
+pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connection>, peer: IpAddr) {
     // Answers are written whole; waiting for more to send would only delay them. A socket that refuses the
     // option is on its way out.
     let _ = tcp.set_nodelay(true);
-    let mut watchdog = Watchdog::new(&connection, &api.limits);
+    let mut watchdog = Watchdog::new(&connection, &api.bounds);
     // A connection that sends nothing gets no buffers. It is peeked at, since the runtime takes a new socket
     // for readable until a read has shown that it is not.
     let speaks = poll_fn(|context| {
@@ -315,10 +316,10 @@ pub(super) async fn serve(tcp: TcpStream, api: Arc<Api>, connection: Arc<Connect
 
     let service = {
         let (api, connection) = (Arc::clone(&api), Arc::clone(&connection));
-        let source = api.guard.source(source);
+        let peer = Arc::new(Peer::new(&api, peer));
         service_fn(move |request| {
-            let (api, connection, source) = (Arc::clone(&api), Arc::clone(&connection), Arc::clone(&source));
-            async move { Ok::<_, Infallible>(super::answer(&api, &connection, &source, request).await) }
+            let (api, connection, peer) = (Arc::clone(&api), Arc::clone(&connection), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(super::answer(&api, &connection, &peer, request).await) }
         })
     };
     let stream = TokioIo::new(Stream::new(tcp, Arc::clone(&connection)));
@@ -376,5 +377,5 @@ pub(super) async fn linger(mut tcp: TcpStream, api: &Api) {
         }
     };
     // Either way the connection ends now.
-    let _ = timeout(api.limits.linger_time_max, until_closed).await;
+    let _ = timeout(api.bounds.linger_time_max, until_closed).await;
 }

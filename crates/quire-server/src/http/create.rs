@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::{
     Answer, Api,
+    admission::{Ticket, admit_create},
     body::{self, Incomplete},
     content_type,
     error::ErrorCode,
@@ -70,14 +71,15 @@ async fn steps(
         return Err(ErrorCode::CrossSite);
     }
 
-    // 2 limiter: filled by admission control
+    // 2 limiter
+    let ticket = admit_create(api, source.key(), declared).await?;
 
     // 3 headers
     let wish = wish(&parts.headers)?;
 
     // 4 body
     let bytes =
-        body::read(body, declared, &api.limits).await.map_err(|Incomplete| ErrorCode::IncompleteBody)?;
+        body::read(body, declared, &api.bounds).await.map_err(|Incomplete| ErrorCode::IncompleteBody)?;
     let text = Text::new(bytes).map_err(|error| match error {
         TextError::Empty => ErrorCode::EmptyBody,
         TextError::NotUtf8 => ErrorCode::BadUtf8,
@@ -85,7 +87,7 @@ async fn steps(
     })?;
 
     // 5 store
-    let created = store(api, NewPaste { ttl: wish.ttl, syntax: wish.syntax, text }, permits).await?;
+    let created = store(api, NewPaste { ttl: wish.ttl, syntax: wish.syntax, text }, permits, ticket).await?;
     Ok(answer(api, &created))
 }
 
@@ -152,24 +154,28 @@ fn at_most_one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a Head
 
 /// Lets the service store the paste, in a task that a client who hangs up does not end. What the create
 /// counts for goes along, so that clients who post and hang up cannot pile up work behind a slow disk.
-async fn store(api: &Api, paste: NewPaste, permits: Permits) -> Result<Created, ErrorCode> {
+async fn store(api: &Api, paste: NewPaste, permits: Permits, ticket: Ticket) -> Result<Created, ErrorCode> {
     let (service, metrics) = (Arc::clone(&api.service), Arc::clone(&api.metrics));
     let work = api.drain.work().spawn(async move {
         let size_bytes = paste.text.bytes().len();
         let created = service.create(paste).await;
         drop(permits);
+        // Dropped otherwise, and then what it took goes back.
+        if !created.as_ref().is_err_and(CreateError::wrote_no_body) {
+            ticket.spend();
+        }
         // Counted and said here and not where it is awaited: the client may be gone.
         match &created {
             Ok(_) => metrics.created(size_bytes),
             // A full queue is load, not a fault.
-            Err(CreateError::Overloaded) => metrics.shed(Shed::Queue),
+            Err(error) if error.is_overload() => metrics.shed(Shed::Queue),
             Err(error) => tracing::error!(%error, "a paste was not stored"),
         }
         created
     });
-    match timeout(api.limits.create_wait_max, work).await {
+    match timeout(api.bounds.create_wait_max, work).await {
         Ok(Ok(Ok(created))) => Ok(created),
-        Ok(Ok(Err(CreateError::Overloaded))) => Err(ErrorCode::Overloaded),
+        Ok(Ok(Err(error))) if error.is_overload() => Err(ErrorCode::Overloaded),
         Ok(Ok(Err(_)) | Err(_)) => Err(ErrorCode::StorageFailed),
         Err(_) => {
             tracing::error!("a paste was not stored in time; it may still be");

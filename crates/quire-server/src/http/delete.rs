@@ -31,7 +31,7 @@ pub(super) async fn delete(
         ErrorCode::Overloaded
     })?;
 
-    // limiter of deletes: filled by admission control
+    api.source_limits.admit_delete(source.key()).map_err(|refusal| api.metrics.rate_limited(refusal))?;
 
     let token = token(headers).ok_or(ErrorCode::NotFound)?;
     let (service, metrics) = (Arc::clone(&api.service), Arc::clone(&api.metrics));
@@ -49,7 +49,7 @@ pub(super) async fn delete(
         }
         deleted
     });
-    match timeout(api.limits.delete_wait_max, work).await {
+    match timeout(api.bounds.delete_wait_max, work).await {
         Ok(Ok(Ok(Deleted::Gone { .. }))) => {
             let mut answer = Answer::default();
             *answer.status_mut() = StatusCode::NO_CONTENT;

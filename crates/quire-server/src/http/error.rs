@@ -4,7 +4,7 @@
 //! carry `Retry-After`; no error may be cached (R8). It must never carry a cause: what went wrong inside is
 //! for the log.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -12,6 +12,7 @@ use http::{
     header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
 use http_body_util::Full;
+use quire_core::admission::{Limit, Refusal};
 
 use super::{Answer, wire::ErrorBody};
 
@@ -29,6 +30,8 @@ pub(super) enum ErrorCode {
     Overloaded,
     /// Shed: free disk is under the reserve.
     NoSpace,
+    /// A bucket is empty.
+    RateLimited(Refusal),
     /// From a page of another site.
     CrossSite,
     /// Not one of the four lifetimes.
@@ -62,16 +65,17 @@ struct Line {
     status: StatusCode,
     code: &'static str,
     message: &'static str,
-    retry_after_seconds: Option<&'static str>,
+    retry_after_seconds: Option<u64>,
 }
 
 impl ErrorCode {
-    /// Every code, for whoever counts them.
-    pub(super) const ALL: [Self; 17] = [
+    /// Every code, for whoever counts them. One refusal stands for all of them.
+    pub(super) const ALL: [Self; 18] = [
         Self::LengthRequired,
         Self::TooLarge,
         Self::Overloaded,
         Self::NoSpace,
+        Self::RateLimited(Refusal { limit: Limit::SourceCreates, wait: Duration::ZERO }),
         Self::CrossSite,
         Self::BadTtl,
         Self::BadSyntax,
@@ -87,7 +91,7 @@ impl ErrorCode {
         Self::NotFound,
     ];
 
-    const fn line(self) -> Line {
+    fn line(self) -> Line {
         const BAD: StatusCode = StatusCode::BAD_REQUEST;
         const FAULT: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
         const BUSY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
@@ -98,8 +102,14 @@ impl ErrorCode {
             Self::TooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "A paste is at most 1,000,000 bytes.", None)
             }
-            Self::Overloaded => (BUSY, "overloaded", "Too much is in flight; try again shortly.", Some("1")),
-            Self::NoSpace => (BUSY, "unavailable", "No paste can be stored at the moment.", Some("60")),
+            Self::Overloaded => (BUSY, "overloaded", "Too much is in flight; try again shortly.", Some(1)),
+            Self::NoSpace => (BUSY, "unavailable", "No paste can be stored at the moment.", Some(60)),
+            Self::RateLimited(refusal) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limited",
+                "Too much for now; wait as long as Retry-After says.",
+                Some(refusal.retry_after_s()),
+            ),
             Self::CrossSite => (
                 StatusCode::FORBIDDEN,
                 "cross_site",
@@ -128,7 +138,7 @@ impl ErrorCode {
                 None,
             ),
             Self::Unavailable => {
-                (BUSY, "unavailable", "The service cannot answer this now; try again shortly.", Some("5"))
+                (BUSY, "unavailable", "The service cannot answer this now; try again shortly.", Some(5))
             }
             Self::BodyMissing => (FAULT, "body_missing", "The paste cannot be read.", None),
             Self::BodyCorrupt => (FAULT, "body_corrupt", "The paste cannot be read.", None),
@@ -144,7 +154,7 @@ impl ErrorCode {
     }
 
     /// The word for programs.
-    pub(super) const fn code(self) -> &'static str {
+    pub(super) fn code(self) -> &'static str {
         self.line().code
     }
 
@@ -153,8 +163,12 @@ impl ErrorCode {
             return Bytes::from_static(NOT_FOUND_BODY);
         }
         let Line { code, message, .. } = self.line();
-        let body = ErrorBody { error: Cow::Borrowed(code), message: Some(Cow::Borrowed(message)) };
-        // Two strings always serialise.
+        let limit = match self {
+            Self::RateLimited(refusal) => Some(Cow::Borrowed(refusal.limit.as_str())),
+            _ => None,
+        };
+        let body = ErrorBody { error: Cow::Borrowed(code), limit, message: Some(Cow::Borrowed(message)) };
+        // Strings always serialise.
         serde_json::to_vec(&body).map(Bytes::from).unwrap_or_default()
     }
 
@@ -167,7 +181,7 @@ impl ErrorCode {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = retry_after_seconds {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         answer
     }
@@ -211,6 +225,16 @@ mod tests {
             assert_eq!(answer.headers()[CACHE_CONTROL], "no-store");
             assert_eq!(answer.headers()[CONTENT_TYPE], "application/json");
         }
+    }
+
+    #[test]
+    fn a_refusal_names_its_bucket_and_rounds_its_wait_up() {
+        let refusal = Refusal { limit: Limit::ServiceBytes, wait: Duration::from_millis(2_001) };
+        let code = ErrorCode::RateLimited(refusal);
+        assert_eq!(code.answer().headers()[RETRY_AFTER], "3");
+        let body = code.body();
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(text.starts_with(r#"{"error":"rate_limited","limit":"service_bytes","message":""#), "{text}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 use quire_core::source::SourceKey;
 
 use super::{
-    limits::{Limits, SourceInFlight},
+    bounds::{Bounds, SourceInFlight},
     metrics::Shed,
 };
 
@@ -96,16 +96,23 @@ pub(super) struct InFlight {
     _source: Arc<Source>,
 }
 
+impl Source {
+    /// Whom it stands for.
+    pub(super) const fn key(&self) -> SourceKey {
+        self.key
+    }
+}
+
 impl Guard {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(bounds: &Bounds) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
-            requests: Budget::new(limits.requests_max),
-            declared_bytes: Budget::new(limits.declared_bytes_max),
-            answer_bytes: Budget::new(limits.answer_bytes_max),
-            discards: Budget::new(limits.discards_max),
-            lingers: Budget::new(limits.lingers_max),
-            sources: Arc::new(Sources { bounds: limits.source_in_flight, shards }),
+            requests: Budget::new(bounds.requests_max),
+            declared_bytes: Budget::new(bounds.declared_bytes_max),
+            answer_bytes: Budget::new(bounds.answer_bytes_max),
+            discards: Budget::new(bounds.discards_max),
+            lingers: Budget::new(bounds.lingers_max),
+            sources: Arc::new(Sources { bounds: bounds.source_in_flight, shards }),
         }
     }
 
@@ -197,7 +204,7 @@ mod tests {
 
     fn guard(requests_max: usize) -> Guard {
         let source_in_flight = Some(SourceInFlight { requests_max: 3, creates_max: 2 });
-        Guard::new(&Limits { requests_max, source_in_flight, ..Limits::default() })
+        Guard::new(&Bounds { requests_max, source_in_flight, ..Bounds::default() })
     }
 
     fn sources_known(guard: &Guard) -> usize {
@@ -251,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_source_bound_can_be_off() {
-        let guard = Guard::new(&Limits { source_in_flight: None, ..Limits::default() });
+        let guard = Guard::new(&Bounds { source_in_flight: None, ..Bounds::default() });
         let one = source(&guard, 1);
         let held: Vec<_> = (0..1_000).map(|_| guard.enter(&one, Kind::Create)).collect();
         assert!(held.iter().all(Result::is_ok));

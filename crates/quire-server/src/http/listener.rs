@@ -5,7 +5,7 @@
 
 use std::{
     io::{ErrorKind, Write as _},
-    net::Shutdown,
+    net::{IpAddr, Shutdown},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
@@ -101,7 +101,7 @@ pub async fn serve(listener: TcpListener, api: Arc<Api>) {
         match accepted {
             Ok((tcp, peer)) => {
                 failing = false;
-                welcome(tcp, SourceKey::of(peer.ip()), &api, &drain);
+                welcome(tcp, peer.ip(), &api, &drain);
             }
             // A peer that is gone before it was accepted says nothing about the next one.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -117,8 +117,8 @@ pub async fn serve(listener: TcpListener, api: Arc<Api>) {
     }
 }
 
-fn welcome(tcp: TcpStream, source: SourceKey, api: &Arc<Api>, drain: &Drain) {
-    let place = match drain.0.registry.admit(source) {
+fn welcome(tcp: TcpStream, peer: IpAddr, api: &Arc<Api>, drain: &Drain) {
+    let place = match drain.0.registry.admit(SourceKey::of(peer), api.proxies.contain(peer)) {
         Admission::Admitted(place) => place,
         Admission::InsteadOfHog(place) => {
             api.metrics.shed(Shed::Hog);
@@ -130,14 +130,14 @@ fn welcome(tcp: TcpStream, source: SourceKey, api: &Arc<Api>, drain: &Drain) {
             return;
         }
     };
-    drain.0.connections.spawn(attend(tcp, source, place, Arc::clone(api)));
+    drain.0.connections.spawn(attend(tcp, peer, place, Arc::clone(api)));
 }
 
-async fn attend(tcp: TcpStream, source: SourceKey, place: Place, api: Arc<Api>) {
+async fn attend(tcp: TcpStream, peer: IpAddr, place: Place, api: Arc<Api>) {
     api.metrics.connections.inc();
     // Counted out also if a handler panics, which ends this task and nothing else.
     let _counted = CountedOut(&api);
-    connection::serve(tcp, Arc::clone(&api), Arc::clone(&place.connection), source).await;
+    connection::serve(tcp, Arc::clone(&api), Arc::clone(&place.connection), peer).await;
 }
 
 struct CountedOut<'a>(&'a Api);

@@ -10,6 +10,8 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
+use quire_core::admission::{Limit, Refusal};
+
 use super::error::ErrorCode;
 
 /// Upper bounds of the latency buckets in seconds: a cached read is far under the first.
@@ -105,12 +107,15 @@ pub struct Metrics {
     delete: OfCall,
     other: OfCall,
     created: IntCounter,
-    refused: Vec<(ErrorCode, IntCounter)>,
+    refused: Vec<(&'static str, IntCounter)>,
+    rate_limited: Vec<(Limit, IntCounter)>,
     sheds: Vec<(Shed, IntCounter)>,
     stored_bytes: IntCounter,
     pub(super) bodies_missing: IntCounter,
     pub(super) bodies_corrupt: IntCounter,
     pub(super) orphans_left: IntCounter,
+    pub(super) give_backs_failed: IntCounter,
+    pub(super) forwarded_by_strangers: IntCounter,
     pub(super) connections: IntGauge,
 }
 
@@ -140,7 +145,14 @@ impl Metrics {
             Opts::new("quire_shed_total", "What was turned away because of a bound, by the bound."),
             &["reason"],
         )?;
-        for family in [&requests, &creates, &sheds] {
+        let refusals = IntCounterVec::new(
+            Opts::new(
+                "quire_rate_limited_total",
+                "Requests answered 429, by the bucket with the longest wait.",
+            ),
+            &["limit"],
+        )?;
+        for family in [&requests, &creates, &sheds, &refusals] {
             registry.register(Box::new(family.clone()))?;
         }
         registry.register(Box::new(seconds.clone()))?;
@@ -158,7 +170,11 @@ impl Metrics {
             created: outcome("created")?,
             refused: ErrorCode::ALL
                 .into_iter()
-                .map(|code| Ok((code, outcome(code.code())?)))
+                .map(|code| Ok((code.code(), outcome(code.code())?)))
+                .collect::<Result<_, prometheus::Error>>()?,
+            rate_limited: Limit::ALL
+                .into_iter()
+                .map(|limit| Ok((limit, refusals.get_metric_with_label_values(&[limit.as_str()])?)))
                 .collect::<Result<_, prometheus::Error>>()?,
             sheds: Shed::ALL
                 .into_iter()
@@ -179,6 +195,16 @@ impl Metrics {
                 registry,
                 "quire_delete_orphans_total",
                 "Deletes whose body could not be removed at once; the janitor will.",
+            )?,
+            give_backs_failed: counter(
+                registry,
+                "quire_give_backs_failed_total",
+                "Tokens of refused creates that could not be given back to the service's buckets.",
+            )?,
+            forwarded_by_strangers: counter(
+                registry,
+                "quire_forwarded_by_strangers_total",
+                "Requests with X-Forwarded-For from a peer that is no trusted proxy.",
             )?,
             connections,
         })
@@ -211,7 +237,13 @@ impl Metrics {
     /// Counts a create that was answered with an error.
     pub(super) fn create_refused(&self, code: ErrorCode) {
         // A dozen words compared is nothing beside a create.
-        find(&self.refused, code).into_iter().for_each(IntCounter::inc);
+        find(&self.refused, code.code()).into_iter().for_each(IntCounter::inc);
+    }
+
+    /// Counts a request that its source or the service has no budget for, and gives the code to answer.
+    pub(super) fn rate_limited(&self, refusal: Refusal) -> ErrorCode {
+        find(&self.rate_limited, refusal.limit).into_iter().for_each(IntCounter::inc);
+        ErrorCode::RateLimited(refusal)
     }
 
     /// Counts something that was turned away.

@@ -19,10 +19,17 @@ use http::{
 };
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
-use quire_core::{paste::Id, ports::Clock, service::Service};
+use quire_core::{
+    paste::Id,
+    ports::{Clock, Limits, SourceLimits},
+    service::Service,
+    source::TrustedProxies,
+};
 use tokio::time::Instant;
 
+mod admission;
 mod body;
+mod bounds;
 mod connection;
 mod content_type;
 mod cors;
@@ -30,10 +37,10 @@ mod create;
 mod delete;
 mod error;
 mod guard;
-mod limits;
 mod listener;
 mod metrics;
 mod parser_refusal;
+mod peer;
 mod read;
 mod registry;
 mod stream;
@@ -48,12 +55,13 @@ use self::{
     connection::Connection,
     cors::Sites,
     error::ErrorCode,
-    guard::{Guard, Source},
+    guard::Guard,
     metrics::Call,
+    peer::{Peer, Proxies},
     read::{Asked, CacheControl},
 };
 pub use self::{
-    limits::{Limits, SourceInFlight},
+    bounds::{Bounds, SourceInFlight},
     listener::{Drain, serve},
     metrics::Metrics,
 };
@@ -72,7 +80,13 @@ pub struct Settings {
     /// How long a shared cache may hold a paste (`--cache-max-age`).
     pub cache_max_age: Duration,
     /// The bounds of H2.
-    pub limits: Limits,
+    pub bounds: Bounds,
+    /// The limiter of creates.
+    pub limits: Arc<dyn Limits>,
+    /// The ceilings of reads and deletes.
+    pub source_limits: Arc<dyn SourceLimits>,
+    /// The operator's own proxies (`--trusted-proxy`).
+    pub trusted_proxies: TrustedProxies,
     /// For how long a paste still lives, and only for what caches are told.
     pub clock: Arc<dyn Clock>,
     /// Whether free disk is under the reserve; asked once per create, so it must answer from memory.
@@ -87,7 +101,10 @@ pub struct Api {
     public_url: String,
     sites: Sites,
     cache_control: CacheControl,
-    limits: Limits,
+    bounds: Bounds,
+    limits: Arc<dyn Limits>,
+    source_limits: Arc<dyn SourceLimits>,
+    proxies: Proxies,
     guard: Guard,
     clock: Arc<dyn Clock>,
     is_disk_low: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -107,9 +124,12 @@ impl Api {
             usage: usage::text(&public_url),
             public_url,
             cache_control: CacheControl::new(settings.cache_max_age),
-            guard: Guard::new(&settings.limits),
-            drain: Drain::new(settings.limits.connections_max),
+            guard: Guard::new(&settings.bounds),
+            drain: Drain::new(settings.bounds.connections_max),
+            bounds: settings.bounds,
             limits: settings.limits,
+            source_limits: settings.source_limits,
+            proxies: Proxies::new(settings.trusted_proxies),
             clock: settings.clock,
             is_disk_low: settings.is_disk_low,
             metrics: Arc::new(settings.metrics),
@@ -161,15 +181,11 @@ impl Route {
 }
 
 /// Answers one request.
-async fn answer(
-    api: &Api,
-    connection: &Connection,
-    source: &Arc<Source>,
-    request: Request<Incoming>,
-) -> Answer {
+async fn answer(api: &Api, connection: &Connection, peer: &Peer, request: Request<Incoming>) -> Answer {
     let began = Instant::now();
     // What was cut off as a fragment belonged to the raw path and made it malformed.
     let has_fragment = connection.request_begins();
+    let source = &peer.source_of(api, request.headers());
     let route = Route::of(request.uri().path()).filter(|_| !has_fragment);
     let expectation = Expectation::of(&request);
     let may_write = match (route, request.method()) {
@@ -208,7 +224,7 @@ async fn answer(
     // A sender who is behind its own promise is not waited for a second time.
     let is_read_whole = outcome.as_ref().err() != Some(&ErrorCode::IncompleteBody)
         && (body.is_end_stream()
-            || Box::pin(body::discard(&mut body, expectation, &api.guard, &api.limits)).await);
+            || Box::pin(body::discard(&mut body, expectation, &api.guard, &api.bounds)).await);
     let mut answer = outcome.unwrap_or_else(ErrorCode::answer);
     if let Some(origin) = may_write {
         cors::allow_written(origin, answer.headers_mut());

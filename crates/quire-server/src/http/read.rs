@@ -66,7 +66,8 @@ pub(super) async fn read(
     };
     let in_flight = api.guard.enter(source, Kind::Other).map_err(shed)?;
 
-    // limiter of reads: filled by admission control
+    // Charged before any look-up, whatever the answer will be (A6).
+    api.source_limits.admit_read(source.key()).map_err(|refusal| api.metrics.rate_limited(refusal))?;
 
     // HEAD and a condition that holds need the row alone (R6).
     if asked == Asked::Headers || headers.contains_key(IF_NONE_MATCH) {
@@ -96,7 +97,7 @@ async fn wait<T>(
     api: &Api,
     reading: impl Future<Output = Result<Option<T>, ReadError>>,
 ) -> Result<Option<T>, ErrorCode> {
-    match within(api.limits.read_wait_max, reading).await {
+    match within(api.bounds.read_wait_max, reading).await {
         Some(Ok(found)) => Ok(found),
         Some(Err(error)) => Err(fault(api, &error)),
         None => {

@@ -60,8 +60,8 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds a place for a new connection of this source.
-    pub(super) fn admit(self: &Arc<Self>, source: SourceKey) -> Admission {
+    /// Finds a place for a new connection of this source. One that is a proxy holds many for good reason.
+    pub(super) fn admit(self: &Arc<Self>, source: SourceKey, is_proxy: bool) -> Admission {
         let mut state = self.state();
         if state.closed {
             return Admission::Full;
@@ -79,7 +79,7 @@ impl Registry {
         let connection = Connection::new();
         let of_source = state.of_source.entry(source).or_default();
         of_source.insert(number, Arc::clone(&connection));
-        if of_source.len() > self.connections_max / 2 {
+        if !is_proxy && of_source.len() > self.connections_max / 2 {
             state.hog = Some(source);
         }
         let place = Place { registry: Arc::clone(self), source, number, connection };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn admit(registry: &Arc<Registry>, last: u8) -> Option<Place> {
-        match registry.admit(key(last)) {
+        match registry.admit(key(last), false) {
             Admission::Admitted(place) | Admission::InsteadOfHog(place) => Some(place),
             Admission::Full => None,
         }
@@ -169,7 +169,7 @@ mod tests {
         assert!(admit(&registry, 1).is_none());
         // Something is in flight on the oldest: it is spared.
         hogs[0].connection.request_begins();
-        assert!(matches!(registry.admit(key(2)), Admission::InsteadOfHog(_)));
+        assert!(matches!(registry.admit(key(2), false), Admission::InsteadOfHog(_)));
         let _other = admit(&registry, 3).unwrap();
         assert!(!hogs[1].connection.close_if_waiting(), "the second oldest was told to close");
         // The dropped newcomer's place went to the last one, so the hog has three of four left.
@@ -177,6 +177,13 @@ mod tests {
         hogs.clear();
         let state = registry.state();
         assert_eq!((state.open, state.hog), (1, None));
+    }
+
+    #[test]
+    fn a_proxy_that_holds_most_is_no_hog() {
+        let registry = Registry::new(4);
+        let _held: Vec<_> = (0..4).map(|_| registry.admit(key(1), true)).collect();
+        assert!(admit(&registry, 2).is_none());
     }
 
     #[test]

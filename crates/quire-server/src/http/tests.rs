@@ -1,6 +1,7 @@
 //! The listener on a real socket over stores in memory, with its times shortened: what a black-box test of
 //! the built binary could only wait for, or could not make happen.
 
+mod admission;
 mod fakes;
 
 use std::{
@@ -16,7 +17,7 @@ use quire_testkit::{
 };
 
 use self::fakes::{LONG, Server};
-use super::{Limits, SourceInFlight, guard::Kind};
+use super::{Bounds, SourceInFlight, guard::Kind};
 
 const ID: &str = "7Kq2mP9xL0aB";
 const SOON: Duration = Duration::from_millis(300);
@@ -37,7 +38,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_paste_is_answered_with_exactly_these_headers() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     server.store.put(ID, "hello\n", LONG);
     for (method, target, body) in
         [("GET", path(), "hello\n"), ("GET", format!("/{ID}?x=1"), "hello\n"), ("HEAD", path(), "")]
@@ -71,7 +72,7 @@ fn a_paste_is_answered_with_exactly_these_headers() {
 
 #[test]
 fn caches_are_told_to_let_go_before_a_paste_expires() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     for (lives, allowed) in [(10, 8..=9), (1, 0..=0), (3_600, 30..=30)] {
         server.store.put(ID, "hello", Duration::from_secs(lives));
         let answer = ask(server.address, "GET", &path(), &[], None).unwrap();
@@ -85,7 +86,7 @@ fn caches_are_told_to_let_go_before_a_paste_expires() {
 
 #[test]
 fn a_fault_of_a_store_is_never_a_404_and_says_nothing_of_its_cause() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     server.store.put(ID, "hello", LONG);
     let store = &server.store;
     for (switch, read, write, delete) in [
@@ -122,9 +123,9 @@ fn a_fault_of_a_store_is_never_a_404_and_says_nothing_of_its_cause() {
 
 #[test]
 fn a_store_that_does_not_answer_is_not_waited_for_and_creates_go_on() {
-    let limits =
-        Limits { read_wait_max: SOON, create_wait_max: SOON, delete_wait_max: SOON, ..Limits::default() };
-    let server = Server::start(limits);
+    let bounds =
+        Bounds { read_wait_max: SOON, create_wait_max: SOON, delete_wait_max: SOON, ..Bounds::default() };
+    let server = Server::start(bounds);
     server.store.set_open(false);
     let token = [("X-Delete-Token", "AAAAAAAAAAAAAAAAAAAAAA")];
     assert_eq!(ask(server.address, "GET", &path(), &[], None).unwrap().error().unwrap(), "unavailable");
@@ -141,11 +142,11 @@ fn a_store_that_does_not_answer_is_not_waited_for_and_creates_go_on() {
 
 #[test]
 fn a_client_that_hangs_up_takes_its_place_along_only_when_the_work_is_done() {
-    let limits = Limits {
+    let bounds = Bounds {
         source_in_flight: Some(SourceInFlight { requests_max: 8, creates_max: 2 }),
-        ..Limits::default()
+        ..Bounds::default()
     };
-    let server = Server::start(limits);
+    let server = Server::start(bounds);
     server.store.set_open(false);
     for round in 1..=2 {
         let mut client = server.client();
@@ -166,7 +167,7 @@ fn a_client_that_hangs_up_takes_its_place_along_only_when_the_work_is_done() {
 
 #[test]
 fn what_is_in_flight_is_bounded_and_the_rest_is_refused_at_once() {
-    let server = Server::start(Limits { requests_max: 1, declared_bytes_max: 10, ..Limits::default() });
+    let server = Server::start(Bounds { requests_max: 1, declared_bytes_max: 10, ..Bounds::default() });
     let big = ask(server.address, "POST", "/v1/pastes", &[], Some(b"01234567890")).unwrap();
     assert_eq!((big.status, big.header("retry-after").unwrap()), (503, Some("1")));
     assert_eq!(server.metric(r#"quire_shed_total{reason="declared_bytes"}"#), 1);
@@ -202,7 +203,7 @@ fn stuck_client(server: &Server) -> Client {
 
 #[test]
 fn a_slow_reader_is_in_flight_until_the_last_byte_has_left() {
-    let server = Server::start(Limits { requests_max: 1, ..Limits::default() });
+    let server = Server::start(Bounds { requests_max: 1, ..Bounds::default() });
     let mut slow = stuck_client(&server);
     let status = || ask(server.address, "GET", &path(), &[], None).unwrap().status;
     assert_eq!(status(), 503);
@@ -214,7 +215,7 @@ fn a_slow_reader_is_in_flight_until_the_last_byte_has_left() {
 
 #[test]
 fn large_answers_for_slow_readers_are_bounded_and_small_ones_go_on() {
-    let server = Server::start(Limits { answer_bytes_max: 1_500_000, ..Limits::default() });
+    let server = Server::start(Bounds { answer_bytes_max: 1_500_000, ..Bounds::default() });
     let _slow = stuck_client(&server);
     server.store.put("000000000000", "small", LONG);
     let status = |id: &str| ask(server.address, "GET", &format!("/{id}"), &[], None).unwrap().status;
@@ -223,7 +224,7 @@ fn large_answers_for_slow_readers_are_bounded_and_small_ones_go_on() {
 
 #[test]
 fn a_peer_that_takes_no_bytes_is_cut_off() {
-    let server = Server::start(Limits { write_stall_max: SOON * 4, ..Limits::default() });
+    let server = Server::start(Bounds { write_stall_max: SOON * 4, ..Bounds::default() });
     let _stuck = stuck_client(&server);
     wait_until("it is cut off", || server.metric("quire_http_connections") == 0);
     assert_eq!(ask(server.address, "GET", "/", &[], None).unwrap().status, 200);
@@ -232,7 +233,7 @@ fn a_peer_that_takes_no_bytes_is_cut_off() {
 #[test]
 fn heads_and_idle_times_are_bounded_each_by_its_own_time() {
     let (head_time_max, idle_time_max) = (SOON, SOON * 5);
-    let server = Server::start(Limits { head_time_max, idle_time_max, ..Limits::default() });
+    let server = Server::start(Bounds { head_time_max, idle_time_max, ..Bounds::default() });
     thread::scope(|scope| {
         scope.spawn(|| {
             let took = server.client().closed_after().unwrap();
@@ -274,11 +275,11 @@ fn heads_and_idle_times_are_bounded_each_by_its_own_time() {
 
 #[test]
 fn a_body_comes_in_time_or_not_at_all() {
-    let server = Server::start(Limits {
+    let server = Server::start(Bounds {
         body_grace: SOON,
         body_time_max: SOON * 3,
         body_rate_bytes_per_second: 1_000,
-        ..Limits::default()
+        ..Bounds::default()
     });
     let head = "POST /v1/pastes HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
     thread::scope(|scope| {
@@ -317,7 +318,7 @@ fn a_body_comes_in_time_or_not_at_all() {
 
 #[test]
 fn a_refused_body_is_read_within_bounds_so_that_the_answer_arrives() {
-    let server = Server::start(Limits { discard_time_max: SOON, ..Limits::default() });
+    let server = Server::start(Bounds { discard_time_max: SOON, ..Bounds::default() });
     let mut client = server.client();
     let answer = client.exchange(post(&[], &"a".repeat(5_000_000))).unwrap();
     assert_eq!((answer.status, answer.error().unwrap().as_str()), (413, "too_large"));
@@ -343,7 +344,7 @@ fn a_refused_body_is_read_within_bounds_so_that_the_answer_arrives() {
 
 #[test]
 fn too_many_refused_bodies_are_not_read() {
-    let server = Server::start(Limits { discards_max: 0, ..Limits::default() });
+    let server = Server::start(Bounds { discards_max: 0, ..Bounds::default() });
     let mut client = server.client();
     let answer =
         client.exchange("POST /v1/pastes HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\nx").unwrap();
@@ -356,7 +357,7 @@ fn too_many_refused_bodies_are_not_read() {
 
 #[test]
 fn who_waits_for_continue_is_told_to_only_when_the_body_is_wanted() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     let head = |length: &str| {
         format!(
             "POST /v1/pastes HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
@@ -378,7 +379,7 @@ fn who_waits_for_continue_is_told_to_only_when_the_body_is_wanted() {
 
 #[test]
 fn what_the_parser_refuses_is_answered_and_closed() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     let nines = "9".repeat(40);
     for (sent, status, json) in [
         (format!("POST /v1/pastes HTTP/1.1\r\nContent-Length: {nines}\r\n\r\n"), 413, true),
@@ -417,7 +418,7 @@ fn what_the_parser_refuses_is_answered_and_closed() {
 
 #[test]
 fn past_the_bound_on_connections_a_newcomer_is_told_at_once() {
-    let server = Server::start(Limits { connections_max: 4, ..Limits::default() });
+    let server = Server::start(Bounds { connections_max: 4, ..Bounds::default() });
     let held: Vec<_> = (0..4)
         .map(|_| {
             let mut client = server.client();
@@ -444,7 +445,7 @@ fn past_the_bound_on_connections_a_newcomer_is_told_at_once() {
 
 #[test]
 fn draining_says_so_finishes_what_is_in_flight_and_closes_what_is_idle() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     let mut idle = server.client();
     idle.exchange(request("GET", "/", &[], None)).unwrap();
     let silent = server.client();
@@ -471,7 +472,7 @@ fn draining_says_so_finishes_what_is_in_flight_and_closes_what_is_idle() {
 
 #[test]
 fn a_named_site_may_create_and_delete_and_sees_errors() {
-    let server = Server::start_with(Limits::default(), &["https://tools.example"]);
+    let server = Server::start_with(Bounds::default(), &["https://tools.example"]);
     let named = [("Origin", "https://tools.example"), ("Sec-Fetch-Site", "cross-site")];
     let answer = ask(server.address, "POST", "/v1/pastes", &named, Some(b"x")).unwrap();
     let paste = created(&answer).unwrap();
@@ -502,7 +503,7 @@ fn a_named_site_may_create_and_delete_and_sees_errors() {
 
 #[test]
 fn a_fragment_in_the_target_is_a_malformed_path() {
-    let server = Server::start(Limits::default());
+    let server = Server::start(Bounds::default());
     server.store.put(ID, "hello", LONG);
     let mut client = server.client();
     for (target, status) in [(path(), 200), (format!("{}#x", path()), 404), (path(), 200)] {

@@ -24,6 +24,9 @@ pub struct CreatedAnswer {
 pub struct ErrorBody<'a> {
     /// A word for programs.
     pub error: Cow<'a, str>,
+    /// With `rate_limited`: the bucket with the longest wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Cow<'a, str>>,
     /// A sentence for people; the one error without it is `not_found` (R2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Cow<'a, str>>,
@@ -52,6 +55,6 @@ mod tests {
         let bare: ErrorBody<'_> = serde_json::from_str(r#"{"error":"not_found"}"#).unwrap();
         assert_eq!((bare.error.as_ref(), bare.message), ("not_found", None));
         let full: ErrorBody<'_> = serde_json::from_str(r#"{"error":"e","limit":"x","message":"m"}"#).unwrap();
-        assert_eq!(full.message.as_deref(), Some("m"));
+        assert_eq!((full.limit.as_deref(), full.message.as_deref()), (Some("x"), Some("m")));
     }
 }

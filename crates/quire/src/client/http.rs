@@ -139,10 +139,10 @@ impl Answer {
             return format!("the server redirects to {}; name that server instead", shown(location));
         }
         match self.error() {
-            Some(ErrorBody { error, message: Some(message) }) => {
+            Some(ErrorBody { error, message: Some(message), .. }) => {
                 format!("the server answered {status} {}: {}", shown(&error), shown(&message))
             }
-            Some(ErrorBody { error, message: None }) => {
+            Some(ErrorBody { error, message: None, .. }) => {
                 format!("the server answered {status} {}", shown(&error))
             }
             None => format!("the server answered {status}, but not as quire does"),

@@ -16,17 +16,32 @@ use std::{
 use bytes::Bytes;
 use prometheus::Registry;
 use quire_core::{
+    admission::{AdmissionBudgets, Budgets, CreateBudgets},
     paste::{BodyRef, Digest, Id, Row, StoredRow, TokenHash, Ttl},
-    ports::{Bodies, Clock as _, Fault, Insert, NewBody, NewRow, PortError, PortFuture, Put, Rows},
+    ports::{
+        Bodies, Clock as _, Fault, GrantedBy, Insert, NewBody, NewRow, PortError, PortFuture, Put, Rows,
+    },
     service::{COMMIT_DEADLINE_DEFAULT, Service},
+    source::TrustedProxies,
     time::Timestamp,
 };
 use quire_testkit::client::Client;
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
 use crate::{
-    http::{Api, Limits, Metrics, Settings, serve},
+    http::{Api, Bounds, Metrics, Settings, serve},
+    limits::memory::MemoryLimits,
     system::{SystemClock, SystemEntropy},
+};
+
+/// Admits everything: what is tested here is everything else.
+const NO_BUDGETS: Budgets = Budgets {
+    creates: AdmissionBudgets {
+        source: CreateBudgets { creates: None, bytes: None },
+        service: CreateBudgets { creates: None, bytes: None },
+    },
+    source_reads: None,
+    source_deletes: None,
 };
 
 /// Rows and bodies in memory, and the switches of the fault model.
@@ -180,11 +195,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(limits: Limits) -> Self {
-        Self::start_with(limits, &[])
+    pub(super) fn start(bounds: Bounds) -> Self {
+        Self::start_with(bounds, &[])
     }
 
-    pub(super) fn start_with(limits: Limits, allow_origins: &[&str]) -> Self {
+    pub(super) fn start_with(bounds: Bounds, allow_origins: &[&str]) -> Self {
         let runtime = Runtime::new().unwrap();
         let store = Store::new();
         let rows: Arc<dyn Rows> = store.clone();
@@ -192,6 +207,7 @@ impl Server {
         let clock = Arc::new(SystemClock::new());
         let service =
             Service::new(rows, bodies, Arc::new(SystemEntropy), clock.clone(), COMMIT_DEADLINE_DEFAULT);
+        let limits = Arc::new(MemoryLimits::new(NO_BUDGETS, GrantedBy::Service, clock.clone()));
         let registry = Registry::new();
         let disk = Arc::clone(&store);
         let api = Api::new(Settings {
@@ -199,7 +215,10 @@ impl Server {
             public_url: "https://paste.example/".to_owned(),
             allow_origins: allow_origins.iter().map(|&site| site.to_owned()).collect(),
             cache_max_age: Duration::from_secs(30),
-            limits,
+            bounds,
+            limits: limits.clone(),
+            source_limits: limits,
+            trusted_proxies: TrustedProxies::default(),
             clock,
             is_disk_low: Arc::new(move || disk.disk_low.load(Ordering::Relaxed)),
             metrics: Metrics::new(&registry).unwrap(),

@@ -13,7 +13,7 @@ pub struct SourceInFlight {
 
 /// Every bound of the listener. The defaults are the contract's; tests shorten the times.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct Bounds {
     /// Connections at once. The caller lowers it to what the open-file limit leaves.
     pub connections_max: usize,
     /// Requests at once, of everybody.
@@ -56,7 +56,7 @@ pub struct Limits {
     pub delete_wait_max: Duration,
 }
 
-impl Default for Limits {
+impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
