@@ -37,6 +37,13 @@ impl DiskWatch {
         self.low.load(Ordering::Relaxed)
     }
 
+    /// What creates may still take: free space above the reserve. `None` if the file system cannot be asked.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<u64> {
+        let (free_bytes, reserve_bytes) = self.ask()?;
+        Some(free_bytes.saturating_sub(reserve_bytes))
+    }
+
     /// Keeps looking until the task is aborted.
     pub async fn run(self) {
         let mut ticks = tokio::time::interval(ASK_EVERY);
@@ -51,13 +58,19 @@ impl DiskWatch {
         }
     }
 
+    /// Free bytes, and how many of them are the reserve.
+    fn ask(&self) -> Option<(u64, u64)> {
+        let stat = rustix::fs::statvfs(&self.folder).ok()?;
+        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let total_bytes = stat.f_blocks.saturating_mul(stat.f_frsize);
+        Some((free_bytes, self.reserve.bytes_of(total_bytes)))
+    }
+
     fn look(&self) {
         // A file system that cannot be asked is not known to be full; what is wrong with it shows at the
         // next write.
-        let Ok(stat) = rustix::fs::statvfs(&self.folder) else { return };
-        let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let total_bytes = stat.f_blocks.saturating_mul(stat.f_frsize);
-        let low = free_bytes < self.reserve.bytes_of(total_bytes);
+        let Some((free_bytes, reserve_bytes)) = self.ask() else { return };
+        let low = free_bytes < reserve_bytes;
         if self.low.swap(low, Ordering::Relaxed) == low {
             return;
         }
@@ -77,6 +90,10 @@ mod tests {
     fn a_reserve_of_everything_is_low_and_of_nothing_is_not() {
         let temp = tempfile::tempdir().unwrap();
         assert!(DiskWatch::new(temp.path(), DiskReserve::Bytes(u64::MAX)).is_low());
-        assert!(!DiskWatch::new(temp.path(), DiskReserve::Bytes(0)).is_low());
+        let unreserved = DiskWatch::new(temp.path(), DiskReserve::Bytes(0));
+        assert!(!unreserved.is_low());
+        assert!(unreserved.room_bytes() > Some(0));
+        assert_eq!(DiskWatch::new(temp.path(), DiskReserve::Bytes(u64::MAX)).room_bytes(), Some(0));
+        assert_eq!(DiskWatch::new(&temp.path().join("absent"), DiskReserve::Bytes(0)).room_bytes(), None);
     }
 }

@@ -11,6 +11,7 @@
 //! | [`metrics`] | counting what the stores do, as decorators of the ports |
 //! | [`http`] | the public listener: routes, one file a call, the bounds on connections |
 //! | [`admin`] | the second listener: metrics and health |
+//! | [`announce`] | what is said of the limits at start-up |
 //! | [`disk`] | free disk space against the reserve |
 //! | [`logging`] | where log lines go |
 //! | [`system`] | the machine's clocks and random generator |
@@ -18,6 +19,7 @@
 //! Adapters and `http` know the domain and never each other; only `assemble` names concrete adapters.
 
 pub mod admin;
+pub mod announce;
 pub mod assemble;
 pub mod bodies;
 pub mod cache;

@@ -10,6 +10,7 @@ use quire_server::config::ServeArgs;
 
 mod backup;
 mod client;
+mod plan;
 mod serve;
 mod verify;
 
@@ -32,7 +33,8 @@ Examples:
   quire get http://127.0.0.1:8080/7Kq2mP9xL0aB   print a paste
   quire rm 7Kq2mP9xL0aB                          delete a paste this machine made
   quire backup /backups/monday                   copy a running server's data
-  quire verify --data /backups/monday            check that a copy is whole";
+  quire verify --data /backups/monday            check that a copy is whole
+  quire plan                                     what the limits bound, under attack too";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -50,6 +52,9 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Copy the data folder, beside a running server too
     Backup(backup::BackupArgs),
+    /// Print what a plan needs and what the limits bound, for any plan
+    #[command(after_help = plan::NOTES)]
+    Plan(plan::PlanArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
         Command::Rm(args) => client::rm::run(&args),
         Command::Verify(args) => return verify::run(&args),
         Command::Backup(args) => backup::run(&args),
+        Command::Plan(args) => return plan::run(&args),
     };
     done.unwrap_or_else(|error| {
         tell(&format!("{error:#}"));

@@ -88,7 +88,7 @@ fn every_flag_is_in_the_readme() {
     let readme = read("README.md");
     let mut wrong = Vec::new();
     let mut flags = 0;
-    for command in ["serve", "put", "get", "rm", "verify", "backup"] {
+    for command in ["serve", "put", "get", "rm", "verify", "backup", "plan"] {
         let output = Command::new(env!("CARGO_BIN_EXE_quire")).args([command, "--help"]).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         for line in help.lines().map(str::trim_start).filter(|line| line.starts_with("--")) {
