@@ -9,12 +9,19 @@
 //! millionths of a token a call, and never in the client's favour. The largest level, 20 MB of byte tokens,
 //! is 2e13 and stays exact in the double-precision numbers of a script too (2^53 = 9e15).
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use crate::paste::BODY_BYTES_MAX;
 
 /// Millionths in a token, and microseconds in a second.
 const MICRO: u64 = 1_000_000;
+
+/// A local share is this much of its app's part: 1.25.
+const SHARE_NUMERATOR: u64 = 5;
+const SHARE_DENOMINATOR: u64 = 4;
 
 /// A bucket's two numbers: it refills continuously at `rate_per_s` up to `burst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +72,18 @@ impl Budget {
     #[must_use]
     pub const fn burst(self) -> u64 {
         self.burst.get()
+    }
+
+    /// What one app of a fleet enforces while the shared state cannot be reached (contract A5): its part of
+    /// rate and burst, times 1.25 for an uneven balancer, but no burst under `burst_min`. Rounded down, so
+    /// that the parts of a fleet together stay under 1.25 times the whole.
+    fn local_share(self, fleet_size: NonZeroU32, burst_min: u64) -> Self {
+        let part = |whole: NonZeroU64, min: u64| {
+            // Both are bounded by `BUDGET_MAX`, so that the product is far from overflowing.
+            let part = whole.get() * SHARE_NUMERATOR / (SHARE_DENOMINATOR * u64::from(fleet_size.get()));
+            NonZeroU64::new(part.max(min)).unwrap_or(NonZeroU64::MIN)
+        };
+        Self { rate_per_s: part(self.rate_per_s, 1), burst: part(self.burst, burst_min) }
     }
 
     /// Whether the largest body fits into a bucket of bytes; one that does not could never be admitted.
@@ -211,6 +230,19 @@ pub struct CreateBudgets {
     pub bytes: Option<Budget>,
 }
 
+impl CreateBudgets {
+    /// An app's share of the service's budgets while the shared state cannot be reached. It always has room
+    /// for one create and one paste of the largest size.
+    #[must_use]
+    pub fn local_share(self, fleet_size: NonZeroU32) -> Self {
+        let body_bytes_max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
+        Self {
+            creates: self.creates.map(|budget| budget.local_share(fleet_size, 1)),
+            bytes: self.bytes.map(|budget| budget.local_share(fleet_size, body_bytes_max)),
+        }
+    }
+}
+
 /// The two buckets that go with [`CreateBudgets`]. One without a budget is never looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateBuckets {
@@ -253,6 +285,13 @@ impl CreateBuckets {
 
     fn without(self, bytes: u64) -> Self {
         Self { creates: self.creates.without(1), bytes: self.bytes.without(bytes) }
+    }
+
+    /// The buckets after a create of `bytes` that somebody else let in: charged for it as far as there is
+    /// something to take.
+    #[must_use]
+    pub fn charged(self, budgets: CreateBudgets, now_us: u64, bytes: u64) -> Self {
+        self.refilled(budgets, now_us).without(bytes)
     }
 
     /// Puts one create of `bytes` back, never above the bursts (contract A2).

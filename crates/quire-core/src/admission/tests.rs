@@ -225,3 +225,27 @@ fn one_source_in_a_day_stores_its_burst_and_its_rate() {
     assert!(stored <= 2_000_000 + 100_000 * 86_400);
     assert!(stored >= 100_000 * 86_000, "and that much it does get: {stored}");
 }
+
+#[test]
+fn local_shares_are_a_quarter_more_than_a_part_and_hold_one_paste() {
+    let of = |fleet_size: u32| service_defaults().local_share(NonZeroU32::new(fleet_size).unwrap());
+    let share = |rate, burst, bytes_rate, bytes_burst| CreateBudgets {
+        creates: Some(budget(rate, burst)),
+        bytes: Some(budget(bytes_rate, bytes_burst)),
+    };
+    assert_eq!(of(1), share(437, 125, 12_500_000, 25_000_000));
+    assert_eq!(of(4), share(109, 31, 3_125_000, 6_250_000));
+    assert_eq!(of(1_000), share(1, 1, 12_500, 1_000_000));
+    assert_eq!(NO_LIMIT.local_share(NonZeroU32::MIN), NO_LIMIT);
+}
+
+#[test]
+fn a_charge_takes_what_there_is_and_no_more() {
+    let budgets = source_defaults();
+    let buckets = CreateBuckets::full(budgets, 0).charged(budgets, 0, 1_500_000);
+    assert_eq!(buckets.creates.level_micro, 9 * MICRO);
+    assert_eq!(buckets.bytes.level_micro, 500_000 * MICRO);
+    let drained = buckets.charged(budgets, 0, 1_000_000);
+    assert_eq!(drained.bytes.level_micro, 0);
+    assert_eq!(drained.charged(budgets, 2_000_000, 0).bytes.level_micro, 200_000 * MICRO);
+}

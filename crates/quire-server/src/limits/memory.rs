@@ -87,6 +87,14 @@ impl MemoryLimits {
         Some(shard.with(source, now_us, |buckets| decide(buckets, now_us)))
     }
 
+    /// Charges a source for a create that somebody else let in, as far as it has something left.
+    pub fn charge_source(&self, source: SourceKey, bytes: u64) {
+        let budgets = self.budgets.creates.source;
+        self.with_source(source, |buckets, now_us| {
+            buckets.creates = buckets.creates.charged(budgets, now_us, bytes);
+        });
+    }
+
     fn take_single(
         &self,
         source: SourceKey,
