@@ -1,3 +1,4 @@
 //! Adapters of the limiter ports.
 
 pub mod memory;
+pub mod redis;
