@@ -17,16 +17,23 @@ use tokio::{
 
 use crate::{
     admin::{self, Readiness},
+    announce::Announcement,
     bodies::volumes::{self, VolumeOptions, VolumeStore},
     cache::{CacheBudget, CachedBodies, CachedRows},
     config::{
         Config,
+        admission::LimitStore,
         stores::{BodyStore, RowStore, Stores},
     },
     data_folder::{self, DataFolder, DataFolderError},
     disk::DiskWatch,
     http::{self, Api, Drain},
-    limits::memory::MemoryLimits,
+    limits::{
+        fallback::FallbackLimits,
+        memory::MemoryLimits,
+        metrics::{LimiterMetrics, MeteredLimits},
+        redis::{self, RedisLimits, StoreUrlError},
+    },
     metrics::{MeteredBodies, MeteredRows, StoreMetrics},
     rows::sqlite::{self, SqliteRows},
     system::{SystemClock, SystemEntropy},
@@ -51,6 +58,9 @@ pub enum ServeError {
     /// The body store cannot be opened.
     #[error("--bodies: {0}")]
     Bodies(#[from] volumes::OpenError),
+    /// The limiter's store has no usable URL.
+    #[error("--limits: {0}")]
+    Limits(#[from] StoreUrlError),
     /// An address cannot be listened on.
     #[error("{flag} {address}: {source}; choose another address, or port 0 for any free one")]
     Listen {
@@ -107,9 +117,12 @@ pub async fn run(config: Config) -> Result<Ended, ServeError> {
         config.commit_deadline,
     ));
 
+    let limits = open_limits(&config, &clock, &registry).await?;
+    announce_limits(&config, &disk);
+
     let (admin_listener, admin_address) = listen("--admin-listen", config.admin_listen).await?;
     let (listener, address) = listen("--listen", config.listen).await?;
-    let api = api(&config, address, service, clock, &disk, &registry)?;
+    let api = api(&config, address, service, limits, clock, &disk, &registry)?;
     let drain = api.drain();
 
     let admin = tokio::spawn(admin::serve(admin_listener, registry, readiness.clone()));
@@ -171,10 +184,42 @@ fn pair_up(rows_path: &Path, bodies_path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// The limiter's two faces: of creates, which may be shared, and of reads and deletes, which never are.
+struct OpenLimits {
+    creates: Arc<dyn Limits>,
+    sources: Arc<dyn SourceLimits>,
+}
+
+async fn open_limits(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    registry: &prometheus::Registry,
+) -> Result<OpenLimits, ServeError> {
+    let (LimitStore::Redis(url), Some(fleet_size)) = (&config.limits, config.fleet_size) else {
+        let local = Arc::new(MemoryLimits::new(config.budgets, GrantedBy::Service, Arc::clone(clock)));
+        return Ok(OpenLimits { creates: local.clone(), sources: local });
+    };
+    let metrics = LimiterMetrics::register(registry)?;
+    let shared =
+        RedisLimits::connect(url.expose(), redis::KEY_PREFIX, config.budgets.creates, Arc::clone(clock))
+            .await?;
+    let shared = Arc::new(MeteredLimits::new(Arc::new(shared), metrics.clone()));
+    let limits =
+        Arc::new(FallbackLimits::new(shared, config.budgets, fleet_size, Arc::clone(clock), metrics));
+    Ok(OpenLimits { creates: limits.clone(), sources: limits })
+}
+
+/// Says once what the limits bound (contract A8).
+fn announce_limits(config: &Config, disk: &DiskWatch) {
+    let apps = config.fleet_size.filter(|_| matches!(config.limits, LimitStore::Redis(_)));
+    Announcement::new(&config.budgets, apps, disk.room_bytes()).log();
+}
+
 fn api(
     config: &Config,
     address: SocketAddr,
     service: Arc<Service>,
+    limits: OpenLimits,
     clock: Arc<dyn Clock>,
     disk: &DiskWatch,
     registry: &prometheus::Registry,
@@ -190,8 +235,6 @@ fn api(
         }),
         ..defaults
     };
-    let local = Arc::new(MemoryLimits::new(config.budgets, GrantedBy::Service, Arc::clone(&clock)));
-    let (limits, source_limits): (Arc<dyn Limits>, Arc<dyn SourceLimits>) = (local.clone(), local);
     let disk = disk.clone();
     Ok(Api::new(http::Settings {
         service,
@@ -199,8 +242,8 @@ fn api(
         allow_origins: config.allow_origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
         cache_max_age: config.cache_max_age,
         bounds,
-        limits,
-        source_limits,
+        limits: limits.creates,
+        source_limits: limits.sources,
         trusted_proxies: config.trusted_proxies.clone(),
         clock,
         is_disk_low: Arc::new(move || disk.is_low()),
