@@ -126,15 +126,16 @@ pub struct AdmissionArgs {
     #[command(flatten)]
     pub budgets: BudgetArgs,
 
-    /// Where the state of the create limits is kept: memory: for one app, redis://[USER:PASSWORD@]HOST[:PORT][/DB]
-    /// (rediss:// with TLS) for a fleet
+    /// Where the state of the create limits is kept.
     #[arg(
         long,
         env = "QUIRE_LIMITS",
         value_name = "STORE",
         default_value = "memory:",
         hide_env_values = true,
-        help_heading = "Limits"
+        help_heading = "Limits",
+        help = "Where the state of the create limits is kept: memory: for one app, \
+                redis://[USER:PASSWORD@]HOST[:PORT][/DB] (rediss:// with TLS) for a fleet"
     )]
     pub limits: StoreName,
 
