@@ -19,7 +19,7 @@ use std::{
 };
 
 use quire_core::{
-    admission::{AdmissionBudgets, Budget, CreateBudgets, Limit, Refusal},
+    admission::{AdmissionBudgets, BUDGET_MAX, Budget, CreateBudgets, Limit, Refusal},
     ports::{Admission, Clock, Grant, GrantedBy, Limits, PortError, PortFuture},
     source::SourceKey,
 };
@@ -89,9 +89,8 @@ pub struct RedisLimits {
     give_back: Script,
     key_prefix: &'static str,
     service_key: String,
-    /// Rate and burst of the four buckets in the order of the script.
-    source_numbers: [u64; 4],
-    service_numbers: [u64; 4],
+    source_budgets: Vec<u8>,
+    service_budgets: Vec<u8>,
     /// The store's clock less ours, in microseconds; zero until the first answer.
     clock_offset_us: AtomicU64,
 }
@@ -127,8 +126,8 @@ impl RedisLimits {
             )),
             key_prefix,
             service_key: format!("{key_prefix}service"),
-            source_numbers: numbers(budgets.source),
-            service_numbers: numbers(budgets.service),
+            source_budgets: packed(budgets.source),
+            service_budgets: packed(budgets.service),
             clock_offset_us: AtomicU64::new(0),
         })
     }
@@ -158,7 +157,7 @@ impl RedisLimits {
         let deadline_us = self.deadline_us();
         let arguments = |command: &mut Cmd| {
             command.arg(2).arg(&source_key).arg(&self.service_key).arg(bytes).arg(deadline_us);
-            command.arg(&self.source_numbers).arg(&self.service_numbers);
+            command.arg(&self.source_budgets).arg(&self.service_budgets);
         };
         let (code, wait_us, now_us) = self.call(&self.admit, arguments).await?;
         self.remember_the_time(now_us);
@@ -168,7 +167,7 @@ impl RedisLimits {
     /// The store's time when it did so.
     async fn put_back(&self, bytes: u64) -> Result<u64, StoreFailure> {
         let arguments = |command: &mut Cmd| {
-            command.arg(1).arg(&self.service_key).arg(bytes).arg(&self.service_numbers);
+            command.arg(1).arg(&self.service_key).arg(bytes).arg(&self.service_budgets);
         };
         let now_us = self.call(&self.give_back, arguments).await?;
         self.remember_the_time(now_us);
@@ -254,13 +253,17 @@ fn source_key(prefix: &str, source: SourceKey) -> String {
     }
 }
 
-/// Rate and burst of creates and of bytes, as the script takes them; zeros are no limit.
-fn numbers(budgets: CreateBudgets) -> [u64; 4] {
-    let rate = |budget: Option<Budget>| budget.map_or(0, Budget::rate_per_s);
-    let burst = |budget: Option<Budget>| budget.map_or(0, Budget::burst);
-    let CreateBudgets { creates, bytes } = budgets;
-    [rate(creates), burst(creates), rate(bytes), burst(bytes)]
+/// Rate and burst of creates, then of bytes, as the script unpacks them; zeros are no limit. Every number of a
+/// budget fits ([`BUDGET_MAX`]).
+fn packed(budgets: CreateBudgets) -> Vec<u8> {
+    let numbers =
+        |budget: Option<Budget>| budget.map_or([0, 0], |budget| [budget.rate_per_s(), budget.burst()]);
+    let [creates, bytes] = [budgets.creates, budgets.bytes].map(numbers);
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+    creates.into_iter().chain(bytes).flat_map(narrow).collect()
 }
+
+const _: () = assert!(BUDGET_MAX <= 0xFFFF_FFFF, "the script takes numbers of 32 bits");
 
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
