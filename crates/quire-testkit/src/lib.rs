@@ -5,6 +5,7 @@
 //! | [`server`] | starts the built binary on free ports, stops or kills it by its process id |
 //! | [`client`] | HTTP/1.1 over a raw socket: what is sent is what the test wrote, what came is kept whole |
 //! | [`redis`] | starts Redis or Valkey on a free port; freezes, kills, empties and restarts it |
+//! | [`slow`] | a network that is slow |
 //! | [`hold`] | a second process that holds many connections open |
 //!
 //! Nothing here knows quire's code: a test sees what any client sees. Whatever is waited for is waited for
@@ -14,6 +15,7 @@ pub mod client;
 pub mod hold;
 pub mod redis;
 pub mod server;
+pub mod slow;
 
 use std::{
     thread,
