@@ -14,6 +14,7 @@ use quire_core::{
         faults::{Call, Fault, Gate},
         world::World,
     },
+    time::Timestamp,
 };
 
 const BODY: &[u8] = "caf\u{e9} au lait\r\n".as_bytes();
@@ -295,12 +296,37 @@ fn a_clock_that_was_set_forward_costs_one_create_at_most() {
     let world = World::new();
     let service = world.service();
     assert!(run_or_drop(service.create(paste())).expect("not stuck").is_ok());
-    let year = Ttl::Year.duration();
-    let jumped = world.state().wall.plus(year);
+    // The machine's own clock, which it can see jump.
+    let jumped = world.state().wall.plus(Ttl::Year.duration());
     world.state().wall = jumped;
+    assert!(run_or_drop(service.create(paste())).expect("not stuck").is_ok());
+    // The row store's alone, which it cannot see.
+    world.state().rows_ahead = Ttl::Year.duration();
     let refused = run_or_drop(service.create(paste())).expect("not stuck");
     assert!(matches!(refused, Err(CreateError::DeadlinePassed)));
     assert!(run_or_drop(service.create(paste())).expect("not stuck").is_ok());
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_deadline_longer() {
+    let world = World::new();
+    let service = world.service();
+    assert!(run_or_drop(service.create(paste())).expect("not stuck").is_ok());
+    let hour_ms = 3_600_000;
+    let back = Timestamp::from_unix_ms(world.state().wall.unix_ms() - hour_ms);
+    world.state().wall = back;
+    let gate = Gate::default();
+    // The second create asks for the time again: mint, now, put, insert after the first one's calls.
+    let before = world.script.made().len();
+    assert!(run_or_drop(service.create(paste())).expect("not stuck").is_ok());
+    assert!(world.script.made()[before..].contains(&Call::RowsNow));
+    world.script.fail_at(3, Fault::Slow(gate.clone()));
+    let mut frozen = pin!(service.create(paste()));
+    assert!(run_until_stuck(frozen.as_mut()).is_none());
+    world.pass(Duration::from_secs(61));
+    gate.open();
+    let late = run_until_stuck(frozen.as_mut());
+    assert!(matches!(late, Some(Err(CreateError::DeadlinePassed))), "{late:?}");
 }
 
 #[test]

@@ -35,12 +35,22 @@ pub struct State {
     pub rows: HashMap<Id, Row>,
     /// The body store.
     pub bodies: HashMap<Id, Bytes>,
-    /// The wall clock of everything.
+    /// The machine's wall clock.
     pub wall: Timestamp,
+    /// How far the row store's clock is ahead of it, as on another machine.
+    pub rows_ahead: Duration,
     /// The monotonic clock.
     pub monotonic: Duration,
     /// The next random bytes; counts up, so that ids differ, unless a test sets it back.
     pub entropy: u64,
+}
+
+impl State {
+    /// What the row store's clock says.
+    #[must_use]
+    pub fn rows_now(&self) -> Timestamp {
+        self.wall.plus(self.rows_ahead)
+    }
 }
 
 impl World {
@@ -51,6 +61,7 @@ impl World {
             rows: HashMap::new(),
             bodies: HashMap::new(),
             wall: Timestamp::from_unix_ms(1_793_641_440_500),
+            rows_ahead: Duration::ZERO,
             monotonic: Duration::from_secs(7),
             entropy: 0,
         };
@@ -83,7 +94,7 @@ impl World {
         state
             .rows
             .values()
-            .filter(|row| row.expires_at > state.wall)
+            .filter(|row| row.expires_at > state.rows_now())
             .all(|row| state.bodies.get(&row.id).is_some_and(|body| Digest::of(body) == row.body_sha256))
     }
 
@@ -128,7 +139,7 @@ impl World {
 
 impl Rows for World {
     fn now(&self) -> PortFuture<'_, Timestamp> {
-        self.call(Call::RowsNow, |state| Ok(state.wall))
+        self.call(Call::RowsNow, |state| Ok(state.rows_now()))
     }
 
     fn insert(&self, row: NewRow) -> PortFuture<'_, Insert> {
@@ -136,13 +147,14 @@ impl Rows for World {
             if state.rows.contains_key(&row.id) {
                 return Ok(Insert::Conflict);
             }
-            if state.wall > row.deadline {
+            let now = state.rows_now();
+            if now > row.deadline {
                 return Ok(Insert::DeadlinePassed);
             }
-            let expires_at = state.wall.expiry(row.ttl);
+            let expires_at = now.expiry(row.ttl);
             let stored = Row {
                 id: row.id,
-                created_at: state.wall,
+                created_at: now,
                 expires_at,
                 size_bytes: row.size_bytes,
                 syntax: row.syntax,
@@ -175,7 +187,7 @@ impl Rows for World {
 }
 
 fn find_live(state: &State, id: Id) -> Option<Arc<StoredRow>> {
-    let row = state.rows.get(&id).filter(|row| row.expires_at > state.wall)?;
+    let row = state.rows.get(&id).filter(|row| row.expires_at > state.rows_now())?;
     Some(Arc::new(StoredRow::new(row.clone())))
 }
 
