@@ -13,6 +13,7 @@
 //! | [`admin`] | the second listener: metrics and health |
 //! | [`announce`] | what is said of the limits at start-up |
 //! | [`disk`] | free disk space against the reserve |
+//! | [`private`] | files and folders that only their owner may read |
 //! | [`logging`] | where log lines go |
 //! | [`system`] | the machine's clocks and random generator |
 //!
@@ -30,5 +31,6 @@ pub mod http;
 pub mod limits;
 pub mod logging;
 pub mod metrics;
+pub mod private;
 pub mod rows;
 pub mod system;

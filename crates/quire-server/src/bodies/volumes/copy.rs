@@ -5,12 +5,13 @@
 //! is unfinished. Never writes to the source and never over an existing volume.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read as _},
     path::Path,
 };
 
 use super::{OpenError, disk::sync_folder, name, pair};
+use crate::private;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn copy_volumes(from: &Path, to: &Path) -> Result<CopyTotals, OpenError> {
 }
 
 fn copy_files(from: &Path, to: &Path) -> io::Result<CopyTotals> {
-    fs::create_dir_all(to)?;
+    private::make_folders(to)?;
     let mut totals = CopyTotals::default();
     for name in name::list(from)? {
         let source = match File::open(from.join(name.file_name())) {
@@ -49,7 +50,8 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<CopyTotals> {
         };
         // What is appended from here on belongs to pastes made after the copy began.
         let length = source.metadata()?.len();
-        let mut copy = File::options().write(true).create_new(true).open(to.join(name.file_name()))?;
+        let mut copy =
+            private::file_options().write(true).create_new(true).open(to.join(name.file_name()))?;
         totals.bytes += io::copy(&mut source.take(length), &mut copy)?;
         totals.volumes += 1;
         copy.sync_all()?;

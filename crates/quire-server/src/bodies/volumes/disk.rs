@@ -11,6 +11,8 @@ use std::{
     path::Path,
 };
 
+use crate::private;
+
 /// Makes and opens files.
 pub(super) trait Disk: Send + Sync {
     /// Makes a file for reading and writing. Fails if there is one: nothing is ever overwritten.
@@ -47,7 +49,7 @@ pub(super) struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(File::options().read(true).write(true).create_new(true).open(path)?))
+        Ok(Box::new(private::file_options().read(true).write(true).create_new(true).open(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

@@ -4,7 +4,7 @@
 //! decides whether rows and bodies fit together; whoever opens both compares.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
     path::Path,
 };
@@ -12,6 +12,7 @@ use std::{
 pub(super) use quire_core::pair::PairId;
 
 use super::{OpenError, disk::sync_folder, name};
+use crate::private;
 
 const FILE_NAME: &str = "pair";
 const FORMAT_NAME: &str = "quire bodies ";
@@ -52,9 +53,9 @@ pub fn has_volumes(folder: &Path) -> Result<bool, OpenError> {
 }
 
 fn try_write(folder: &Path, pair: PairId) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+    private::make_folders(folder)?;
     let beside = folder.join("pair.tmp");
-    let mut file = File::create(&beside)?;
+    let mut file = private::file_options().write(true).create(true).truncate(true).open(&beside)?;
     file.write_all(format!("{FORMAT_NAME}{FORMAT_VERSION}\npair {}\n", pair.to_hex()).as_bytes())?;
     file.sync_all()?;
     fs::rename(&beside, folder.join(FILE_NAME))?;
@@ -84,6 +85,8 @@ fn parse(text: &str) -> Result<PairId, OpenError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

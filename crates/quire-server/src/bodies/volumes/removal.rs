@@ -5,7 +5,8 @@
 //!
 //! Promises that nothing but the record asked for is touched: its header is read and compared first. While
 //! another process holds the removal lock nothing is removed; removals wait in memory, [`DEFERRED_MAX`] of
-//! them, and what is past that bound or lost in a crash is an orphan too. Never waits for the lock.
+//! them, and are made up for once the lock is free, at the latest when the store is closed. One past that bound
+//! fails, so that its orphan is counted; one lost in a crash is an orphan too. Never waits for the lock.
 
 use std::{
     collections::VecDeque,
@@ -13,6 +14,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use quire_core::{
@@ -20,6 +22,8 @@ use quire_core::{
     ports::{Fault, PortError},
 };
 use rustix::fs::FallocateFlags;
+
+use crate::private;
 
 use super::{
     OpenError,
@@ -29,10 +33,12 @@ use super::{
 };
 
 const LOCK_FILE_NAME: &str = "removal.lock";
-/// Removals that wait for the lock. Past it they are dropped.
+/// Removals that wait for the lock. Past it they fail.
 pub(super) const DEFERRED_MAX: usize = 65_536;
 /// Waiting removals made up for at one go, so that they do not hold up what is being written.
 const DEFERRED_PER_TURN: usize = 512;
+/// How often the lock is tried while removals wait for it.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// Zeros written at once where holes cannot be punched.
 const ZEROS_BYTES: usize = 64 * 1024;
 
@@ -60,11 +66,18 @@ pub(super) struct Removals {
     folder: PathBuf,
     lock: File,
     deferred: VecDeque<BodyRef>,
+    /// Whether somebody else had the lock when it was last tried.
+    held: bool,
 }
 
 impl Removals {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        Ok(Self { folder: folder.to_owned(), lock: open_lock(folder)?, deferred: VecDeque::new() })
+        Ok(Self {
+            folder: folder.to_owned(),
+            lock: open_lock(folder)?,
+            deferred: VecDeque::new(),
+            held: false,
+        })
     }
 
     /// Removes these bodies, and some of those that had to wait, or lets them all wait.
@@ -72,13 +85,12 @@ impl Removals {
         if bodies.is_empty() && self.deferred.is_empty() {
             return Vec::new();
         }
-        match self.lock.try_lock_shared() {
+        let tried = self.lock.try_lock_shared();
+        self.held = tried.is_err();
+        match tried {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let answers = bodies.iter().map(|_| Ok(())).collect();
-                let room = DEFERRED_MAX.saturating_sub(self.deferred.len());
-                self.deferred.extend(bodies.into_iter().take(room));
-                return answers;
+                return bodies.into_iter().map(|body| self.defer(body)).collect();
             }
             Err(TryLockError::Error(error)) => {
                 let error = PortError::because(Fault::Unavailable, error);
@@ -98,10 +110,44 @@ impl Removals {
         }
         answers
     }
+
+    /// How long to wait for a command before what was deferred is tried again; `None` if nothing was.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        // Where the last turn had the lock, only its bound left something over.
+        (!self.deferred.is_empty()).then_some(if self.held { RETRY_EVERY } else { Duration::ZERO })
+    }
+
+    /// The last try, when no command can come any more.
+    pub(super) fn finish(&mut self) {
+        while !self.deferred.is_empty() {
+            self.apply(Vec::new());
+            if self.held {
+                let bodies = self.deferred.len();
+                tracing::warn!(bodies, "a backup still holds body removal; deleted bodies stay as orphans");
+                return;
+            }
+        }
+    }
+
+    fn defer(&mut self, body: BodyRef) -> Result<(), PortError> {
+        if self.deferred.len() >= DEFERRED_MAX {
+            return Err(PortError::because(
+                Fault::Unavailable,
+                io::Error::other("too many removals wait for a backup to end"),
+            ));
+        }
+        self.deferred.push_back(body);
+        Ok(())
+    }
 }
 
 fn open_lock(folder: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(folder.join(LOCK_FILE_NAME))
+    private::file_options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(folder.join(LOCK_FILE_NAME))
 }
 
 fn remove(folder: &Path, body: &BodyRef) -> Result<(), PortError> {

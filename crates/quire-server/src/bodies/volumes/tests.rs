@@ -382,3 +382,26 @@ fn a_closed_store_has_done_everything_it_was_asked() {
     assert_eq!(ids, stored.iter().map(|body| body.id).collect());
     assert!(listed.iter().all(|one| one.body.sha256 == Digest::of(b"asked")));
 }
+
+#[test]
+fn what_a_backup_held_back_is_removed_without_another_command_and_when_the_store_is_closed() {
+    for closes in [false, true] {
+        let folder = new_folder();
+        let store = open(folder.path(), VolumeOptions::default());
+        let body = block_on(put(&store, "held back by a backup"));
+        let hold = RemovalHold::take(folder.path()).unwrap();
+        block_on(store.remove(body)).unwrap();
+        assert!(block_on(get(&store, body)).is_some());
+        drop(hold);
+        if closes {
+            store.close();
+        }
+        let path = folder.path().join(volume_of(body));
+        let gone = || Ok(!fs::read(&path)?.windows(4).any(|bytes| bytes == b"held"));
+        if closes {
+            assert!(gone().unwrap());
+        } else {
+            quire_testkit::eventually("it is removed", Duration::from_secs(30), gone).unwrap();
+        }
+    }
+}

@@ -4,10 +4,16 @@
 //! - a record whose offset [`Volume::append`] returned is durable, and so is the file's entry in its folder;
 //! - nothing that was durable is overwritten or cut off: what is truncated stands behind the last whole
 //!   record, or was never answered for;
+//! - what was removed from the folder under a running server is not written to again, and nothing that went into
+//!   it is answered as stored;
 //! - after a failed sync the file is never written or synced again. The kernel may have dropped the pages it
 //!   could not write and reports that once, so a second sync that succeeds would prove nothing.
 
-use std::{io, os::unix::fs::FileExt as _, path::Path};
+use std::{
+    io,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+};
 
 use quire_core::paste::Digest;
 
@@ -173,8 +179,20 @@ impl Volume {
             self.close_for_good("synced", &error);
             return Err(AppendError::NotSynced(error));
         }
+        // A file that has no name any more takes and syncs everything, and is gone with this process.
+        if let Err(error) = self.check_named() {
+            self.close_for_good("found in its folder", &error);
+            return Err(AppendError::NotWritten(error));
+        }
         self.end = start.saturating_add(as_offset(records.len()));
         Ok(start)
+    }
+
+    fn check_named(&self) -> io::Result<()> {
+        if self.file.reader().metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "its file was removed"));
+        }
+        Ok(())
     }
 
     fn close_for_good(&mut self, could_not_be: &str, error: &io::Error) {

@@ -15,7 +15,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quire_core::{
     paste::{BodyRef, Locator},
     ports::{Clock, Fault, NewBody, PortError, Put},
@@ -114,9 +114,18 @@ impl Batch {
 impl Writer {
     /// Works until every sender is gone and everything sent is done.
     pub(super) fn run(mut self) {
-        while let Ok(first) = self.commands.recv() {
+        loop {
+            let first = match self.removals.retry_after() {
+                None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wait) => self.commands.recv_timeout(wait),
+            };
             let mut batch = Batch::default();
-            batch.add(first);
+            match first {
+                Ok(first) => batch.add(first),
+                // Nobody wants anything, so there is time for the removals that had to wait.
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
             while !batch.is_full()
                 && let Ok(command) = self.commands.try_recv()
             {
@@ -124,6 +133,7 @@ impl Writer {
             }
             self.apply(batch);
         }
+        self.removals.finish();
     }
 
     /// Bodies first: a client waits for them, and nobody for a removal.

@@ -80,14 +80,18 @@ fn a_removal_that_failed_half_way_can_be_done_again() {
 }
 
 #[test]
-fn a_hold_defers_a_bounded_number_and_none_of_it_is_an_error() {
+fn a_hold_defers_a_bounded_number_and_the_rest_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let (path, body) = file_with_record(folder.path(), "kept for now");
     let mut removals = Removals::open(folder.path()).unwrap();
     let hold = RemovalHold::take(folder.path()).unwrap();
     assert!(removals.apply(vec![body; 3]).iter().all(Result::is_ok));
     assert_eq!(removals.deferred.len(), 3);
-    assert_eq!(removals.apply(vec![body; DEFERRED_MAX]).len(), DEFERRED_MAX);
+    let answers = removals.apply(vec![body; DEFERRED_MAX]);
+    assert_eq!(answers.len(), DEFERRED_MAX);
+    let faults: Vec<_> = answers.into_iter().filter_map(Result::err).map(|error| error.fault()).collect();
+    assert_eq!(faults, [Fault::Unavailable; 3], "those past the bound are counted as orphans");
+    assert_eq!(removals.retry_after(), Some(RETRY_EVERY));
     assert_eq!(removals.deferred.len(), DEFERRED_MAX);
     assert_eq!(header_at_64(&path).unwrap().state, RecordState::Live);
 
@@ -95,6 +99,20 @@ fn a_hold_defers_a_bounded_number_and_none_of_it_is_an_error() {
     assert!(removals.apply(Vec::new()).is_empty());
     assert_eq!(header_at_64(&path).unwrap().state, RecordState::Removed);
     assert_eq!(removals.deferred.len(), DEFERRED_MAX - DEFERRED_PER_TURN);
+    assert_eq!(removals.retry_after(), Some(Duration::ZERO), "the lock was free");
     // Between two turns the lock is free.
+    drop(RemovalHold::take(folder.path()).unwrap());
+    removals.finish();
+    assert_eq!((removals.deferred.len(), removals.retry_after()), (0, None));
+}
+
+#[test]
+fn the_last_try_does_not_wait_for_a_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, body) = file_with_record(folder.path(), "kept by a backup");
+    let mut removals = Removals::open(folder.path()).unwrap();
     let _hold = RemovalHold::take(folder.path()).unwrap();
+    assert!(removals.apply(vec![body]).iter().all(Result::is_ok));
+    removals.finish();
+    assert_eq!(header_at_64(&path).unwrap().state, RecordState::Live);
 }

@@ -366,6 +366,17 @@ fn a_failed_sync_of_one_volume_fails_all_its_members_and_no_others() {
 }
 
 #[test]
+fn a_volume_that_was_removed_under_the_server_is_not_acknowledged_into() {
+    let setup = Setup::new(VolumeOptions::default());
+    let before = setup.put();
+    std::fs::remove_file(setup.folder.path().join(volume_of(before))).unwrap();
+    assert_eq!(setup.fault(), Fault::Unavailable);
+    let after = [setup.put(), setup.put()];
+    assert!(after.iter().all(|body| volume_of(*body).ends_with(".000002.vol")));
+    setup.holds(&after);
+}
+
+#[test]
 fn a_volume_that_cannot_be_made_leaves_nothing_behind() {
     for fault in [(Call::Create, ENOSPC), (Call::Write, ENOSPC), (Call::Sync, EIO), (Call::SyncFolder, EIO)] {
         let setup = Setup::new(VolumeOptions::default());
