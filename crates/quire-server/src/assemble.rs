@@ -108,7 +108,7 @@ pub async fn run(config: Config) -> Result<Ended, ServeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
 
     let stores = open_stores(&config, &clock, &registry)?;
-    let disk = DiskWatch::new(&config.stores.data, config.disk_reserve);
+    let disk = DiskWatch::new(&config.stores, config.disk_reserve);
     let service = Arc::new(Service::new(
         Arc::clone(&stores.rows),
         Arc::clone(&stores.bodies),
