@@ -152,7 +152,8 @@ fn open_stores(
         &config.stores;
     // The body store has a lock of its own, because --bodies may lie outside of the data folder and two
     // writers would write over each other.
-    let locks = [DataFolder::lock(data)?, DataFolder::lock(bodies_path)?];
+    let locks = [DataFolder::lock("--data", data)?, DataFolder::lock("--bodies", bodies_path)?];
+    sqlite::check_folder(rows_path)?;
     pair_up(rows_path, bodies_path)?;
 
     let metrics = StoreMetrics::register(registry)?;

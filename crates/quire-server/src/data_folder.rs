@@ -12,17 +12,35 @@ use quire_core::{
     ports::{Entropy, PortError},
 };
 
+use crate::private;
+
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataFolderError {
     /// Another server holds the lock.
     #[error(
-        "--data {0}: another quire server is using this folder; stop it first, or give this one a folder of its own"
+        "{flag} {}: another quire server is using this folder; stop it first, or give this one a folder of its own",
+        .folder.display()
     )]
-    InUse(PathBuf),
+    InUse {
+        /// Which flag named it.
+        flag: &'static str,
+        /// Where.
+        folder: PathBuf,
+    },
     /// The folder cannot be made, or not be locked.
-    #[error("--data {0}: {1}; check that the folder exists and belongs to the user quire runs as")]
-    Unusable(PathBuf, #[source] io::Error),
+    #[error(
+        "{flag} {}: {source}; check that the folder exists and belongs to the user quire runs as",
+        .folder.display()
+    )]
+    Unusable {
+        /// Which flag named it.
+        flag: &'static str,
+        /// Where.
+        folder: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
     /// Rows and bodies were not made together.
     #[error(
         "rows and bodies do not belong together: {0}. Restore both from the same backup, or point --rows and \
@@ -42,21 +60,36 @@ pub struct DataFolder {
 }
 
 impl DataFolder {
-    /// Makes the folder if it is not there, and locks it.
+    /// Makes the folder if it is not there, locks it, and makes sure that files can be made in it: one that was
+    /// found out only by the first create would have been "serving" until then. `flag` is what named it.
     ///
     /// # Errors
     /// It is in use, or it cannot be used.
-    pub fn lock(path: &Path) -> Result<Self, DataFolderError> {
-        let unusable = |error| DataFolderError::Unusable(path.to_owned(), error);
+    pub fn lock(flag: &'static str, path: &Path) -> Result<Self, DataFolderError> {
+        let unusable = |source| DataFolderError::Unusable { flag, folder: path.to_owned(), source };
         make_durably(path).map_err(unusable)?;
-        let lock = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+        let lock = private::file_options().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(unusable)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(DataFolderError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(unusable(error)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(DataFolderError::InUse { flag, folder: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
+        check_writable(path).map_err(unusable)?;
+        Ok(Self { _lock: lock })
     }
+}
+
+/// Makes sure that files can be made in this folder and removed from it.
+///
+/// # Errors
+/// What the operating system says.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    let probe = folder.join("probe.tmp");
+    private::file_options().create(true).truncate(true).write(true).open(&probe)?;
+    fs::remove_file(probe)
 }
 
 /// Makes a folder that is still there after a power cut: its own entry is synced, and its parents'.
@@ -113,12 +146,14 @@ mod tests {
     fn a_second_server_is_refused_until_the_first_is_gone() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("a/b/data");
-        let first = DataFolder::lock(&path).unwrap();
-        let refused = DataFolder::lock(&path).unwrap_err();
-        assert!(matches!(refused, DataFolderError::InUse(_)));
+        let first = DataFolder::lock("--data", &path).unwrap();
+        let refused = DataFolder::lock("--bodies", &path).unwrap_err();
+        assert!(matches!(refused, DataFolderError::InUse { .. }));
+        assert!(refused.to_string().starts_with("--bodies "), "the flag that was given: {refused}");
         assert!(refused.to_string().contains("another quire server"));
         drop(first);
-        DataFolder::lock(&path).unwrap();
+        DataFolder::lock("--data", &path).unwrap();
+        assert!(!path.join("probe.tmp").exists());
     }
 
     #[test]
@@ -126,8 +161,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = DataFolder::lock(&file.join("data")).unwrap_err();
-        assert!(refused.to_string().contains("--data"), "{refused}");
+        for flag in ["--data", "--bodies"] {
+            let refused = DataFolder::lock(flag, &file.join("data")).unwrap_err();
+            assert!(refused.to_string().starts_with(flag), "{refused}");
+        }
     }
 
     #[test]

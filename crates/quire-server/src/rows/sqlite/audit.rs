@@ -20,6 +20,7 @@ use super::{
     record::{self, columns},
     schema::{self, Access, OpenError},
 };
+use crate::private;
 
 /// The empty string comes before every id.
 const PAGE: &str = concat!("SELECT ", columns!(), " FROM pastes WHERE id > ?1 ORDER BY id LIMIT ?2");
@@ -98,6 +99,7 @@ pub fn backup_to(path: &Path, copy: &Path) -> Result<(), OpenError> {
     let part = PathBuf::from(part);
     // What an interrupted copy left.
     remove_if_there(&part).map_err(failed)?;
+    private::make_file(&part).map_err(failed)?;
     let written = write_copy(&connection, &part)
         .and_then(|()| fs::rename(&part, copy).map_err(failed))
         .and_then(|()| schema::sync_folder(copy));

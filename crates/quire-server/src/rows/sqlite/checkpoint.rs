@@ -127,6 +127,20 @@ fn restart(connection: &Connection) {
     }
 }
 
+/// What the writer does when the disk is full: one try to copy the log, which lets it begin anew. Where the copy
+/// needs new blocks too it fails, and whoever frees some is served by the next try.
+pub(super) fn make_room(connection: &Connection) {
+    let made = connection
+        .busy_timeout(READERS_WAIT_MAX)
+        .and_then(|()| checkpoint(connection, "RESTART"))
+        .and_then(|()| connection.busy_timeout(BUSY_TIMEOUT));
+    if let Err(error) = made {
+        let restored = connection.busy_timeout(BUSY_TIMEOUT);
+        // The caller has the error that led here.
+        tracing::debug!(%error, restored = restored.is_ok(), "the log could not be copied on a full disk");
+    }
+}
+
 /// That somebody was in the way is a column of the answer and no error.
 fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<()> {
     connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))

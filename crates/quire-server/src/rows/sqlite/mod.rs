@@ -5,6 +5,7 @@
 //! | `schema` | whether a file is one of ours, how a store is made and opened, its pair id |
 //! | `record` | a row between SQLite and the domain |
 //! | `writer` | the one thread that changes rows, with group commit |
+//! | `files` | whether they still stand where they are looked for |
 //! | `checkpoint` | keeps the log short |
 //! | `reader` | the threads that look rows up |
 //! | `audit` | every row for `verify`, and the copy for `backup` |
@@ -26,6 +27,7 @@ use tokio::sync::oneshot;
 
 mod audit;
 mod checkpoint;
+mod files;
 mod reader;
 mod record;
 mod schema;
@@ -33,7 +35,7 @@ mod writer;
 
 pub use audit::{SqliteAudit, backup_to};
 pub use checkpoint::LogBounds;
-pub use schema::{OpenError, create, pair_id};
+pub use schema::{OpenError, check_folder, create, pair_id};
 
 use reader::Query;
 use writer::{Answer, Job};

@@ -19,6 +19,8 @@ use std::{
 use quire_core::pair::PairId;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::{data_folder::check_writable, private};
+
 /// "quir", in the header of every database of ours.
 const APPLICATION_ID: i32 = 0x7175_6972;
 /// Each brings a database from the version before it; the version is how many were applied. Only ever
@@ -166,12 +168,22 @@ pub fn pair_id(path: &Path) -> Result<Option<PairId>, OpenError> {
 /// tried again.
 pub fn create(path: &Path, pair_id: PairId) -> Result<(), OpenError> {
     refuse_stray_log(path)?;
+    private::make_file(path).map_err(|error| OpenError::io(path, error))?;
     let mut connection = connect(path, Access::Create)?;
     initialise(&mut connection, path, pair_id)?;
     // Closed first: closing a file drops this process's locks on it, SQLite's too.
     drop(connection);
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| OpenError::io(path, error))?;
     sync_folder(path)
+}
+
+/// Makes sure that files can be made in the folder of the store, as its log must be.
+///
+/// # Errors
+/// They cannot.
+pub fn check_folder(path: &Path) -> Result<(), OpenError> {
+    let check = || check_writable(absolute(path)?.parent().unwrap_or(Path::new("/")));
+    check().map_err(|error| OpenError::io(path, error))
 }
 
 /// Makes what a crash must not lose findable: the file's entry in its folder.

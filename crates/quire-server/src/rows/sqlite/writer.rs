@@ -6,7 +6,7 @@
 //!
 //! | what fails | what the members are told | what is done |
 //! | --- | --- | --- |
-//! | 2 | `Unavailable`, all of them: nothing was done | the next batch tries again |
+//! | 2, or the file was removed | `Unavailable`, all of them: nothing was done | the next batch tries again |
 //! | 3, by the primary key or the deadline | that member alone: conflict, deadline passed | the batch goes on |
 //! | 3 otherwise, or 4 | `UnknownOutcome`, all of them | rolled back, unless SQLite has done so already |
 //!
@@ -25,12 +25,13 @@ use quire_core::{
     paste::Id,
     ports::{Clock, Fault, Insert, NewRow, PortError},
 };
-use rusqlite::{Connection, ffi};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, ffi};
 use tokio::sync::oneshot;
 
 use super::{
     Options,
     checkpoint::{self, LogKeeper},
+    files::StoreFiles,
     record::{self, INSERT},
     schema::{self, Access, OpenError},
 };
@@ -77,6 +78,7 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     clock: Arc<dyn Clock>,
     log: LogKeeper,
+    files: StoreFiles,
 }
 
 /// Starts the writer and the checkpoints that go with it. It ends when the sender is gone, after all that
@@ -108,8 +110,13 @@ pub(super) fn spawn(
 /// The writer's connection: write-ahead log, a sync at every commit.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     let mut connection = schema::connect_to_store(path, Access::Write)?;
-    schema::upgrade(&mut connection, path)?;
     let refused = |error| OpenError::sqlite(path, error);
+    // SQLite falls back to reading where it may not write, and the first create would be the first to know.
+    if connection.is_readonly(MAIN_DB).map_err(refused)? {
+        let source = "it cannot be written to; check that it belongs to the user quire runs as".into();
+        return Err(OpenError::Refused { path: path.to_path_buf(), source });
+    }
+    schema::upgrade(&mut connection, path)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(refused)?;
     if mode != "wal" {
@@ -136,7 +143,8 @@ impl Writer {
             connection.prepare_cached(statement)?;
         }
         let log = LogKeeper::watch(&mut connection, options.log, signal)?;
-        Ok(Self { connection, clock, log })
+        let files = StoreFiles::of(&connection);
+        Ok(Self { connection, clock, log, files })
     }
 
     fn run(mut self, jobs: &Receiver<Job>) {
@@ -156,7 +164,8 @@ impl Writer {
     pub(super) fn commit(&self, mut batch: Vec<Job>) {
         let committed = self.apply(&mut batch);
         if let Err(error) = &committed {
-            tracing::error!(%error, members = batch.len(), "a batch of changes to rows failed");
+            // Each caller's edge logs the cause; an error here would be a second line for the same fault.
+            tracing::debug!(%error, members = batch.len(), "a batch of changes to rows failed");
         }
         for job in batch {
             match job {
@@ -167,6 +176,7 @@ impl Writer {
     }
 
     fn apply(&self, batch: &mut [Job]) -> Result<(), PortError> {
+        self.files.check().map_err(|error| PortError::because(Fault::Unavailable, error))?;
         self.begin().map_err(|error| PortError::because(Fault::Unavailable, error))?;
         batch
             .iter_mut()
@@ -175,6 +185,11 @@ impl Writer {
             .map_err(|error| {
                 if let Err(error) = self.leave_transaction() {
                     tracing::error!(%error, "a failed batch could not be rolled back yet");
+                }
+                if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
+                    // Even a delete needs room in the log. Once the log is copied it begins anew, in blocks that it
+                    // has already, so that deletes can make room.
+                    checkpoint::make_room(&self.connection);
                 }
                 PortError::because(Fault::UnknownOutcome, error)
             })

@@ -15,8 +15,12 @@ const BOUNDS: LogBounds = LogBounds { copy_every_pages: 16, restart_after_pages:
 const LATER: Timestamp = Timestamp::from_unix_ms(i64::MAX);
 
 fn bounded_writer(path: &Path) -> (Writer, crossbeam_channel::Receiver<()>) {
+    bounded_writer_with(path, BOUNDS)
+}
+
+fn bounded_writer_with(path: &Path, log: LogBounds) -> (Writer, crossbeam_channel::Receiver<()>) {
     let (signal, signals) = crossbeam_channel::bounded(1);
-    let options = Options { log: BOUNDS, ..Options::default() };
+    let options = Options { log, ..Options::default() };
     let clock = Arc::new(SystemClock::new());
     (Writer::new(writer::open(path).unwrap(), clock, &options, signal).unwrap(), signals)
 }
@@ -82,4 +86,55 @@ fn the_thread_copies_the_log_when_it_is_told() {
     drop(signal);
     thread.join().unwrap();
     assert!(fs::metadata(&path).unwrap().len() > before, "the rows were only in the log");
+}
+
+/// A file system of 4 MB, which only root may have.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = TempDir::new().unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+            .arg(folder.path())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn deletes_go_through_on_a_full_disk() {
+    let Some(disk) = SmallDisk::mount() else {
+        assert!(!rustix::process::geteuid().is_root(), "root can mount");
+        println!("skipped: only root can mount a small disk");
+        return;
+    };
+    let path = made(disk.0.path());
+    let (mut writer, _signals) = bounded_writer_with(&path, LogBounds::default());
+    write(&mut writer, &path, 0..20);
+    // As after a checkpoint: the database has its pages, and the log is written anew over them.
+    checkpoint::make_room(&writer.connection);
+    let rest = fs::File::create(disk.0.path().join("something else")).unwrap();
+    let fill = |bytes: &[u8]| while std::io::Write::write_all(&mut &rest, bytes).is_ok() {};
+    fill(&[1; 4_096]);
+    let remove = |writer: &mut Writer, n: u32| {
+        let (_, told) = Batch::default().remove(id(n)).commit(writer);
+        writer.after_batch();
+        told.into_iter().next().unwrap()
+    };
+    let mut failed = 0;
+    for n in 0..400 {
+        if let Err(error) = remove(&mut writer, n) {
+            assert_eq!(error.fault(), Fault::UnknownOutcome);
+            failed += 1;
+            assert!(remove(&mut writer, n).unwrap(), "the log began anew, so the next one finds room");
+        }
+    }
+    assert!(failed > 0, "a disk that was never full proves nothing");
 }

@@ -1,5 +1,7 @@
 //! Which files are opened, which are refused, and that a refused file stays as it was.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 fn open(path: &Path) -> Result<SqliteRows, OpenError> {
@@ -165,4 +167,33 @@ fn names_that_look_like_uris_are_names() {
     create(&path, PAIR).unwrap();
     assert!(path.exists());
     assert_eq!(pair_id(&path).unwrap(), Some(PAIR));
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_into_a_file_that_was_removed() {
+    for which in ["rows.db", "rows.db-wal"] {
+        let store = Store::new();
+        insert_new(&*store.rows, new_row(&*store.rows, 1).await).await;
+        let file = store.path.with_file_name(which);
+        let aside = store.path.with_file_name("aside");
+        fs::rename(&file, &aside).unwrap();
+        let row = new_row(&*store.rows, 2).await;
+        assert_eq!(store.rows.insert(row.clone()).await.unwrap_err().fault(), Fault::Unavailable, "{which}");
+        assert_eq!(store.rows.remove(id(1)).await.unwrap_err().fault(), Fault::Unavailable, "{which}");
+        fs::write(&file, "").unwrap();
+        assert_eq!(store.rows.insert(row.clone()).await.unwrap_err().fault(), Fault::Unavailable, "replaced");
+        fs::rename(&aside, &file).unwrap();
+        insert_new(&*store.rows, row).await;
+    }
+}
+
+#[tokio::test]
+async fn files_of_rows_are_for_their_owner_alone() {
+    let store = Store::new();
+    insert_new(&*store.rows, new_row(&*store.rows, 1).await).await;
+    backup_to(&store.path, &store.path.with_file_name("copy.db")).unwrap();
+    for name in ["rows.db", "rows.db-wal", "rows.db-shm", "copy.db"] {
+        let mode = fs::metadata(store.path.with_file_name(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
 }
