@@ -13,6 +13,7 @@ use quire_core::{
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    time::Instant,
 };
 
 use crate::{
@@ -38,6 +39,8 @@ use crate::{
     rows::sqlite::{self, SqliteRows},
     system::{SystemClock, SystemEntropy},
 };
+
+mod closing;
 
 /// Files the process needs beside its connections: volumes, the database, the log (contract H2).
 const OPEN_FILES_RESERVED: usize = 512;
@@ -83,8 +86,7 @@ pub enum ServeError {
 struct OpenStores {
     rows: Arc<dyn Rows>,
     bodies: Arc<dyn Bodies>,
-    /// Held for as long as the stores are.
-    _locks: [DataFolder; 2],
+    to_close: closing::Stores,
 }
 
 /// How a server ended.
@@ -132,15 +134,31 @@ pub async fn run(config: Config) -> Result<Ended, ServeError> {
     tracing::info!(address = %admin_address, "admin listening");
     tracing::info!(address = %address, "listening");
 
-    let ended = stop(&mut signals, &readiness, &drain, config.drain_wait).await;
+    told_to_stop(&mut signals, &readiness, &drain, config.drain_wait).await;
+    let deadline = Instant::now() + DRAIN_MAX;
+    let finished = drain.finish(DRAIN_MAX).await;
     for task in [public, admin, disk] {
         task.abort();
+        // Until it is gone it may hold a store. None of them blocks, and how one ended does not matter here.
+        let _ = task.await;
     }
-    if ended == Ended::Unfinished {
-        // Dropping them would wait for their threads.
-        std::mem::forget(stores);
+    let OpenStores { rows, bodies, to_close } = stores;
+    drop((rows, bodies));
+    if !finished {
+        to_close.leave();
+        tracing::warn!(
+            "stopped with requests unfinished after 30 s; the stores are left as a crash would leave them"
+        );
+        return Ok(Ended::Unfinished);
     }
-    Ok(ended)
+    let closed = to_close.close(deadline).await;
+    match closed {
+        Ended::Finished => tracing::info!("stopped"),
+        Ended::Unfinished => tracing::warn!(
+            "stopped; the stores did not close in time and are left as a crash would leave them"
+        ),
+    }
+    Ok(closed)
 }
 
 fn open_stores(
@@ -157,16 +175,17 @@ fn open_stores(
     pair_up(rows_path, bodies_path)?;
 
     let metrics = StoreMetrics::register(registry)?;
-    let rows = SqliteRows::open(rows_path, Arc::clone(clock), &sqlite::Options::default())?;
-    let bodies = VolumeStore::open(bodies_path, Arc::clone(clock), VolumeOptions::default())?;
-    let mut rows: Arc<dyn Rows> = Arc::new(MeteredRows::new(Arc::new(rows), &metrics));
-    let mut bodies: Arc<dyn Bodies> = Arc::new(MeteredBodies::new(Arc::new(bodies), &metrics));
+    let rows = Arc::new(SqliteRows::open(rows_path, Arc::clone(clock), &sqlite::Options::default())?);
+    let bodies = Arc::new(VolumeStore::open(bodies_path, Arc::clone(clock), VolumeOptions::default())?);
+    let to_close = closing::Stores::new(Arc::clone(&rows), Arc::clone(&bodies), locks);
+    let mut rows: Arc<dyn Rows> = Arc::new(MeteredRows::new(rows, &metrics));
+    let mut bodies: Arc<dyn Bodies> = Arc::new(MeteredBodies::new(bodies, &metrics));
     if config.cache_bytes > 0 {
         let budget = CacheBudget::of(config.cache_bytes);
         rows = Arc::new(CachedRows::new(rows, Arc::clone(clock), budget.rows_bytes));
         bodies = Arc::new(CachedBodies::new(bodies, budget.bodies_bytes));
     }
-    Ok(OpenStores { rows, bodies, _locks: locks })
+    Ok(OpenStores { rows, bodies, to_close })
 }
 
 /// Makes sure that both stores exist and carry the same pair id (contract O5).
@@ -289,9 +308,9 @@ impl Signals {
     }
 }
 
-/// The end of a server (contract H3): say so while still accepting, then finish what is in flight. A second
-/// signal cuts the waiting short, but not what is in flight.
-async fn stop(signals: &mut Signals, readiness: &Readiness, drain: &Drain, drain_wait: Duration) -> Ended {
+/// The beginning of the end (contract H3): say so while still accepting. A second signal cuts this waiting short,
+/// but not what is in flight.
+async fn told_to_stop(signals: &mut Signals, readiness: &Readiness, drain: &Drain, drain_wait: Duration) {
     signals.next().await;
     readiness.draining();
     drain.start();
@@ -299,12 +318,5 @@ async fn stop(signals: &mut Signals, readiness: &Readiness, drain: &Drain, drain
     tokio::select! {
         () = tokio::time::sleep(drain_wait) => {}
         () = signals.next() => {}
-    }
-    if drain.finish(DRAIN_MAX).await {
-        tracing::info!("stopped");
-        Ended::Finished
-    } else {
-        tracing::warn!("stopped with requests unfinished after 30 s");
-        Ended::Unfinished
     }
 }
