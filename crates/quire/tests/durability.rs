@@ -5,6 +5,7 @@
 
 use std::{
     net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Output},
     sync::{
@@ -192,6 +193,38 @@ fn a_backup_never_writes_into_a_folder_that_is_in_use() {
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is not empty"));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_backup_is_for_its_owner_alone_and_never_inside_what_it_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    // Made by the server, so with its mode.
+    let server = Server::start_in(QUIRE, &folder.path().join("data"), &[]).unwrap();
+    try_create(server.public, "private").unwrap();
+    let data = server.data().to_str().unwrap();
+    let copy = folder.path().join("backups/monday");
+    let done = quire(&["backup", copy.to_str().unwrap(), "--data", data]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let (mut waiting, mut files) = (vec![copy, server.data().to_owned()], 0);
+    while let Some(path) = waiting.pop() {
+        let found = std::fs::metadata(&path).unwrap();
+        let expected = if found.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found.permissions().mode() & 0o777, expected, "{}", path.display());
+        files += usize::from(found.is_file());
+        if found.is_dir() {
+            waiting.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(files > 6, "{files}");
+
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(data, &link).unwrap();
+    for inside in [format!("{data}/copy"), format!("{data}/bodies/a/b"), format!("{}/copy", link.display())] {
+        let refused = quire(&["backup", &inside, "--data", data]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("lies inside"), "{said}");
+        assert!(!Path::new(&inside).exists());
+    }
 }
 
 #[test]
