@@ -6,13 +6,16 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
-use quire_server::config::ServeArgs;
+use quire_server::config::{ConfigError, ServeArgs};
 
 mod backup;
 mod client;
 mod plan;
 mod serve;
 mod verify;
+
+/// Exit status for settings that are wrong, as for a flag that does not exist.
+const WRONG_SETTINGS: u8 = 2;
 
 /// A pastebin that can be left open to the public internet.
 ///
@@ -68,12 +71,45 @@ fn main() -> ExitCode {
         Command::Plan(args) => return plan::run(&args),
     };
     done.unwrap_or_else(|error| {
-        tell(&format!("{error:#}"));
-        ExitCode::FAILURE
+        tell(&in_words(&error));
+        if error.is::<ConfigError>() { ExitCode::from(WRONG_SETTINGS) } else { ExitCode::FAILURE }
     })
+}
+
+/// An error and its causes, each said once: many an error's own words have its cause in them already.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said.push_str(": ");
+            said.push_str(&cause);
+        }
+    }
+    said
 }
 
 /// Says something to the person, beside the output. Where nobody can hear it, that is no reason to stop.
 fn tell(message: &str) {
     let _ = writeln!(io::stderr(), "quire: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context as _, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let disk = || anyhow!("No space left on device (os error 28)");
+        let twice = disk().context("rows.db cannot be used: No space left on device (os error 28)");
+        let twice = Err::<(), _>(twice).context("the copy is unfinished").unwrap_err();
+        assert_eq!(
+            in_words(&twice),
+            "the copy is unfinished: rows.db cannot be used: No space left on device (os error 28)"
+        );
+        assert_eq!(in_words(&disk().context("copying")), "copying: No space left on device (os error 28)");
+    }
 }

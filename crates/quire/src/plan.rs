@@ -96,7 +96,7 @@ pub(crate) fn run(args: &PlanArgs) -> ExitCode {
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err((status, error)) => {
-            crate::tell(&format!("{error:#}"));
+            crate::tell(&crate::in_words(&error));
             ExitCode::from(status)
         }
     }

@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
 use quire_server::{
     assemble,
     config::{Config, ServeArgs},
@@ -29,9 +30,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `QUIRE_*` variables that no flag of any command reads: a mistyped limit would otherwise go unnoticed.
+fn unknown_variables() -> Vec<String> {
+    let command = crate::Cli::command();
+    let commands = std::iter::once(&command).chain(command.get_subcommands());
+    let known: Vec<_> =
+        commands.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env).collect();
+    std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("QUIRE_") && !known.contains(&name.as_os_str()))
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
+}
+
 fn serve(config: Config) -> anyhow::Result<()> {
     // Held until the very end: dropping it writes the last lines.
     let _logging = logging::start(config.log, config.log_level.into()).context("logging could not start")?;
+    for variable in unknown_variables() {
+        // Its name alone: the value may be a secret.
+        tracing::warn!(variable, "this variable of the environment names no flag, and nothing reads it");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &VerifyArgs) -> ExitCode {
         Ok(totals) if totals.is_clean() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(NOT_CLEAN),
         Err(error) => {
-            crate::tell(&format!("could not check: {error:#}"));
+            crate::tell(&format!("could not check: {}", crate::in_words(&error)));
             ExitCode::from(COULD_NOT_CHECK)
         }
     }

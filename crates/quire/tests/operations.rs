@@ -3,7 +3,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{process::Command, time::Duration};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use quire_testkit::{
     client::{Answer, ask, create},
@@ -81,6 +88,10 @@ fn while_it_drains_it_says_so_and_still_answers() {
         assert_eq!(read.header("connection").unwrap(), Some("close"));
         create(server.public, "and takes new ones", &[]).unwrap();
         assert_eq!(server.ended(WAIT_MAX).unwrap().code(), Some(0));
+        eventually("it says that it stopped", WAIT_MAX, || Ok(server.log().contains("stopped"))).unwrap();
+        assert!(!server.log().contains("ERROR"), "{}", server.log());
+        // Closed, and not left as by a crash: the log is folded into the database.
+        assert!(!server.data().join("rows.db-wal").exists());
     }
 }
 
@@ -125,7 +136,7 @@ fn a_wrong_setting_is_named_before_anything_is_opened() {
         let data = folder.path().join("data");
         let refused = Command::new(QUIRE).args(["serve", flag, value, "--data"]).arg(&data).output().unwrap();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains(flag), "{flag}: {said}");
+        assert!(refused.status.code() == Some(2) && said.contains(flag), "{flag}: {said}");
         assert!(!data.exists(), "{flag}");
     }
 }
@@ -151,4 +162,83 @@ fn lines_for_machines_are_objects() {
         assert!(object.get("message").is_some() && object.get("level").is_some(), "{line}");
     }
     assert!(server.log().contains(&server.public.to_string()));
+}
+
+#[test]
+fn a_variable_that_names_no_flag_is_warned_of_without_its_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Command::new(QUIRE)
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+        .env("QUIRE_DATA", folder.path().join("data"))
+        .env("QUIRE_SOURCE_CREATE", "hunter2")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(server.stderr.take().unwrap()).lines() {
+        said.push_str(&line.unwrap());
+        if said.contains(" listening") && said.matches("listening").count() > 1 {
+            break;
+        }
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(said.contains("QUIRE_SOURCE_CREATE") && !said.contains("hunter2"), "{said}");
+    assert!(!said.contains("QUIRE_DATA"), "{said}");
+}
+
+#[test]
+fn it_refuses_to_start_where_it_cannot_write() {
+    // As a user whom permissions bind: root is not one.
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    open(folder.path(), 0o755);
+    let binary = folder.path().join("quire");
+    fs::copy(QUIRE, &binary).unwrap();
+    let data = folder.path().join("data");
+    let mut server = Server::start_in(QUIRE, &data, &[]).unwrap();
+    create(server.public, "from better times", &[]).unwrap();
+    server.terminate().unwrap();
+    assert!(server.ended(WAIT_MAX).unwrap().success());
+    let is_root = rustix::process::geteuid().is_root();
+    let all = || {
+        let inside =
+            |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut paths: Vec<PathBuf> = inside(&data);
+        paths.extend::<Vec<PathBuf>>(inside(&data.join("bodies")));
+        paths.push(data.clone());
+        paths
+    };
+    for (locked, mode, flag) in
+        [("rows.db", 0o444, "--rows"), ("bodies", 0o555, "--bodies"), ("", 0o555, "--data")]
+    {
+        for path in all() {
+            if is_root {
+                std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let locked = if locked.is_empty() { data.clone() } else { data.join(locked) };
+        let before = fs::metadata(&locked).unwrap().permissions().mode();
+        open(&locked, mode);
+        let mut command = Command::new(&binary);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data"])
+            .arg(&data);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut ended = None;
+        let waited = eventually("it refuses", WAIT_MAX, || {
+            ended = child.try_wait()?;
+            Ok(ended.is_some())
+        });
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(waited.is_ok() && ended.unwrap().code() == Some(1), "{flag}: {said}");
+        assert!(said.contains(flag) && !said.contains("listening"), "{flag}: {said}");
+        open(&locked, before);
+    }
 }
