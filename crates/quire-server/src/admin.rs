@@ -18,12 +18,15 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::{Registry, TextEncoder};
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 
 /// Connections at once; the rest wait. Whoever scrapes needs one or two.
 const CONNECTIONS_MAX: usize = 64;
 /// Time for a request's headers, and for a connection to be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a connection in all, so that clients that do not read cannot keep every place. It is far above
+/// what a scrape takes.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
 /// Pause after an accept that failed, so that a full table of open files does not make the loop spin.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -57,6 +60,15 @@ impl Readiness {
 
 /// Answers on the listener until the task is aborted.
 pub async fn serve(listener: TcpListener, registry: Registry, readiness: Readiness) {
+    serve_within(CONNECTION_TIME_MAX, listener, registry, readiness).await;
+}
+
+async fn serve_within(
+    connection_time_max: Duration,
+    listener: TcpListener,
+    registry: Registry,
+    readiness: Readiness,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -74,12 +86,12 @@ pub async fn serve(listener: TcpListener, registry: Registry, readiness: Readine
                 let response = answer(&request, &registry, &readiness);
                 async move { Ok::<_, Infallible>(response) }
             });
-            // A client that breaks off is no event worth a line.
-            let _ = http1::Builder::new()
+            let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), answer)
-                .await;
+                .serve_connection(TokioIo::new(stream), answer);
+            // A client that breaks off, or is cut off, is no event worth a line.
+            let _ = timeout(connection_time_max, connection).await;
             drop(place);
         });
     }
@@ -116,5 +128,38 @@ fn metrics(registry: &Registry) -> (StatusCode, Bytes) {
             tracing::error!(%error, "the metrics could not be written out");
             (StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"the metrics could not be written out\n"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, time::Instant};
+
+    use quire_testkit::client::{Client, ask};
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn clients_that_do_not_read_keep_their_places_for_a_time() {
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        // Far below the time for a head, so that it is not that which ends them.
+        let time_max = Duration::from_millis(500);
+        runtime.spawn(serve_within(time_max, listener, Registry::new(), Readiness::default()));
+        // More requests than their answers find room for.
+        let requests = "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50_000);
+        let _held: Vec<_> = (0..CONNECTIONS_MAX)
+            .map(|_| {
+                let client = Client::connect(address).unwrap();
+                client.socket().set_nonblocking(true).unwrap();
+                let _ = client.socket().write(requests.as_bytes());
+                client
+            })
+            .collect();
+        let began = Instant::now();
+        assert_eq!(ask(address, "GET", "/livez", &[], None).unwrap().status, 200);
+        assert!(began.elapsed() < HEADER_TIMEOUT / 2);
     }
 }
