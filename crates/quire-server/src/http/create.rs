@@ -103,12 +103,8 @@ fn declared_length(headers: &HeaderMap) -> Result<usize, ErrorCode> {
 
 /// Takes what the create counts for, if the server has room for it and the disk has room for anybody.
 fn admit(api: &Api, source: &Arc<Source>, declared: usize) -> Result<Permits, ErrorCode> {
-    let shed = |reason| {
-        api.metrics.shed(reason);
-        ErrorCode::Overloaded
-    };
-    let in_flight = api.guard.enter(source, Kind::Create).map_err(shed)?;
-    let declared = api.guard.declare(declared).map_err(shed)?;
+    let in_flight = api.enter(source, Kind::Create)?;
+    let declared = api.guard.declare(declared).map_err(|reason| api.shed(reason))?;
     if (api.is_disk_low)() {
         api.metrics.shed(Shed::Disk);
         return Err(ErrorCode::NoSpace);

@@ -3,8 +3,8 @@
 //! A request is read top to bottom: [`answer`] finds the route by the raw path and calls one handler;
 //! `create`, `read` and `delete` turn headers into domain types and call the service; `error` is the one
 //! table from error to status. Around them stand the bounds of H2: `listener` and `registry` for
-//! connections, `connection` and `stream` for what one connection may do with time, `guard` for what is in
-//! flight, `body` for bodies.
+//! connections, `connection`, `record`, `stream` and `inbound` for what one connection may do with time, `guard`
+//! for what is in flight, `body` for bodies.
 //!
 //! Promises: handlers hold no rules of the domain; every bound refuses at once and queues nothing; a server
 //! fault is logged once, here at the edge. It must never log or count anything that tells an id, a token, a
@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, Response,
     header::{ALLOW, CONNECTION},
+    request::Parts,
 };
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
@@ -37,11 +38,13 @@ mod create;
 mod delete;
 mod error;
 mod guard;
+mod inbound;
 mod listener;
 mod metrics;
 mod parser_refusal;
 mod peer;
 mod read;
+mod record;
 mod registry;
 mod stream;
 mod usage;
@@ -52,13 +55,13 @@ mod tests;
 
 use self::{
     body::Expectation,
-    connection::Connection,
     cors::Sites,
     error::ErrorCode,
-    guard::Guard,
-    metrics::Call,
+    guard::{Guard, InFlight, Kind, Source},
+    metrics::{Call, Shed},
     peer::{Peer, Proxies},
     read::{Asked, CacheControl},
+    record::{Connection, Held},
 };
 pub use self::{
     bounds::{Bounds, SourceInFlight},
@@ -141,6 +144,17 @@ impl Api {
     pub fn drain(&self) -> Drain {
         self.drain.clone()
     }
+
+    /// A place for a request; without one it is answered 503.
+    fn enter(&self, source: &Arc<Source>, kind: Kind) -> Result<InFlight, ErrorCode> {
+        self.guard.enter(source, kind).map_err(|reason| self.shed(reason))
+    }
+
+    /// Counts something that is turned away, and gives the code to answer.
+    fn shed(&self, reason: Shed) -> ErrorCode {
+        self.metrics.shed(reason);
+        ErrorCode::Overloaded
+    }
 }
 
 /// What a path names. A path that is none of these is not there, whatever the method.
@@ -184,7 +198,7 @@ impl Route {
 async fn answer(api: &Api, connection: &Connection, peer: &Peer, request: Request<Incoming>) -> Answer {
     let began = Instant::now();
     // What was cut off as a fragment belonged to the raw path and made it malformed.
-    let has_fragment = connection.request_begins();
+    let has_fragment = connection.request_begins(request.body().size_hint().exact());
     let source = &peer.source_of(api, request.headers());
     let route = Route::of(request.uri().path()).filter(|_| !has_fragment);
     let expectation = Expectation::of(&request);
@@ -198,10 +212,11 @@ async fn answer(api: &Api, connection: &Connection, peer: &Peer, request: Reques
 
     let (parts, mut body) = request.into_parts();
     let (call, outcome) = match (route, &parts.method) {
-        (Some(Route::Home), &Method::GET | &Method::HEAD) => (Call::Other, Ok(usage::answer(&api.usage))),
         (Some(Route::Pastes), &Method::POST) => {
             // Boxed, since its state is large and every connection has room for the largest.
-            (Call::Create, Box::pin(create::create(api, source, &parts, &mut body)).await)
+            let outcome = Box::pin(create::create(api, source, &parts, &mut body)).await;
+            keep_place_for_answer(api, connection, source);
+            (Call::Create, outcome)
         }
         (Some(Route::Paste(id) | Route::ShortLink(id)), &Method::GET) => {
             (Call::Read, read::read(api, connection, source, id, Asked::Body, parts.headers).await)
@@ -210,15 +225,17 @@ async fn answer(api: &Api, connection: &Connection, peer: &Peer, request: Reques
             (Call::Read, read::read(api, connection, source, id, Asked::Headers, parts.headers).await)
         }
         (Some(Route::Paste(id)), &Method::DELETE) => {
-            (Call::Delete, Box::pin(delete::delete(api, source, id, &parts.headers)).await)
+            let outcome = Box::pin(delete::delete(api, source, id, &parts.headers)).await;
+            keep_place_for_answer(api, connection, source);
+            (Call::Delete, outcome)
         }
-        (Some(route), &Method::OPTIONS) => (Call::Other, Ok(api.sites.preflight(route, &parts.headers))),
-        (Some(route), _) => {
-            let mut answer = ErrorCode::MethodNotAllowed.answer();
-            answer.headers_mut().insert(ALLOW, route.allow());
-            (Call::Other, Ok(answer))
+        _ => {
+            let outcome = api.enter(source, Kind::Other).and_then(|in_flight| {
+                connection.hold(Held { _in_flight: in_flight, _answer: None });
+                constant_answer(api, route, &parts)
+            });
+            (Call::Other, outcome)
         }
-        (None, _) => (Call::Other, Err(ErrorCode::NotFound)),
     };
 
     // A sender who is behind its own promise is not waited for a second time.
@@ -235,4 +252,26 @@ async fn answer(api: &Api, connection: &Connection, peer: &Peer, request: Reques
     api.metrics.answered(call, answer.status(), began.elapsed());
     connection.answer_ready(!is_read_whole);
     answer
+}
+
+/// What needs no work: the text at `/`, what a method may do, and that there is nothing.
+fn constant_answer(api: &Api, route: Option<Route>, parts: &Parts) -> Result<Answer, ErrorCode> {
+    match (route, &parts.method) {
+        (None, _) => Err(ErrorCode::NotFound),
+        (Some(Route::Home), &Method::GET | &Method::HEAD) => Ok(usage::answer(&api.usage)),
+        (Some(route), &Method::OPTIONS) => Ok(api.sites.preflight(route, &parts.headers)),
+        (Some(route), _) => {
+            let mut answer = ErrorCode::MethodNotAllowed.answer();
+            answer.headers_mut().insert(ALLOW, route.allow());
+            Ok(answer)
+        }
+    }
+}
+
+/// The place of a create or a delete goes with its work, which may take longer than its answer; so the answer
+/// takes one of its own until it has left. If there is none it goes out without: what was done is done.
+fn keep_place_for_answer(api: &Api, connection: &Connection, source: &Arc<Source>) {
+    if let Ok(in_flight) = api.guard.enter(source, Kind::Other) {
+        connection.hold(Held { _in_flight: in_flight, _answer: None });
+    }
 }

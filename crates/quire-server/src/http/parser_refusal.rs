@@ -2,26 +2,25 @@
 //!
 //! hyper counts a body's length in 64 bits and answers a bare 400 or 431 to a longer number, but the contract
 //! says 413 for any length written in digits, however long (C2). So the bytes of the head that is being read
-//! are kept, and when hyper answers on its own, this module looks whether that was the reason.
+//! are kept, and when hyper answers on its own, this module looks whether that was the reason. Where there is
+//! nothing that could be created, the answer is that there is nothing.
 //!
 //! It must never be asked about a head that hyper accepted, and it decides nothing but which error is sent:
 //! the connection closes either way.
 
+use http::Uri;
 use quire_core::paste::BODY_BYTES_MAX;
 
-use super::error::ErrorCode;
+use super::{Route, error::ErrorCode, inbound::head_end};
 
 /// The error to send instead of hyper's own, if the head is one the contract has an answer for.
 pub(super) fn instead_of_parser(head: &[u8]) -> Option<ErrorCode> {
-    let end = head.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let mut lines = head.get(..end)?.split(|byte| *byte == b'\n');
+    let mut lines = head.get(..head_end(head)?)?.split(|byte| *byte == b'\n').map(trim);
     // Leading empty lines are allowed before a request line.
-    let request_line = lines.by_ref().find(|line| !trim(line).is_empty())?;
-    if !request_line.starts_with(b"POST ") {
-        return None;
-    }
+    let request_line = lines.by_ref().find(|line| !line.is_empty())?;
+    let refusal = refusal_of_length(request_line)?;
     let mut length: Option<&[u8]> = None;
-    for line in lines {
+    for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = split_field(line)?;
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             return None;
@@ -34,7 +33,21 @@ pub(super) fn instead_of_parser(head: &[u8]) -> Option<ErrorCode> {
             length = Some(digits);
         }
     }
-    length.filter(|digits| is_over(digits, BODY_BYTES_MAX)).map(|_| ErrorCode::TooLarge)
+    length.filter(|digits| is_over(digits, BODY_BYTES_MAX)).map(|_| refusal)
+}
+
+/// What a length that is too large is answered with, by method and target; nothing where the parser's own
+/// answer is as good as any.
+fn refusal_of_length(request_line: &[u8]) -> Option<ErrorCode> {
+    let mut words = request_line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next()?, words.next()?);
+    let has_fragment = target.iter().take_while(|byte| **byte != b'?').any(|byte| *byte == b'#');
+    let target = Uri::try_from(target).ok()?;
+    match Route::of(target.path()).filter(|_| !has_fragment) {
+        None => Some(ErrorCode::NotFound),
+        Some(Route::Pastes) if method == b"POST" => Some(ErrorCode::TooLarge),
+        Some(_) => None,
+    }
 }
 
 /// Whether a number without leading zeros is larger than `bound`, however many digits it has.
@@ -104,6 +117,37 @@ mod tests {
         assert_eq!(instead_of_parser(unfinished), None);
         let read = b"GET / HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n";
         assert_eq!(instead_of_parser(read), None);
+    }
+
+    #[test]
+    fn only_where_pastes_are_created_a_length_is_too_large() {
+        let of_line = |line: &str| {
+            instead_of_parser(format!("{line}\r\nContent-Length: {}\r\n\r\n", "9".repeat(23)).as_bytes())
+        };
+        for line in [
+            "POST /v1/pastes HTTP/1.1",
+            "\r\n\nPOST /v1/pastes?a#b HTTP/1.1",
+            "POST http://a/v1/pastes HTTP/1.1",
+        ] {
+            assert_eq!(of_line(line), Some(ErrorCode::TooLarge), "{line}");
+        }
+        for line in [
+            "POST /nope HTTP/1.1",
+            "POST /v1/pastes/ HTTP/1.1",
+            "POST /v1/pastes#a HTTP/1.1",
+            "DELETE /v1/pastes/x HTTP/1.1",
+        ] {
+            assert_eq!(of_line(line), Some(ErrorCode::NotFound), "{line}");
+        }
+        for line in ["GET /v1/pastes HTTP/1.1", "POST / HTTP/1.1", "POST"] {
+            assert_eq!(of_line(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_may_end_in_a_bare_line_feed() {
+        let head = b"POST /v1/pastes HTTP/1.1\nContent-Length: 99999999999999999999\n\n";
+        assert_eq!(instead_of_parser(head), Some(ErrorCode::TooLarge));
     }
 
     proptest! {

@@ -23,16 +23,17 @@ use http::{
 use http_body_util::Full;
 use quire_core::{
     paste::{Id, StoredRow},
+    ports::Fault,
     service::ReadError,
 };
 use tokio::time::timeout;
 
 use super::{
-    Answer, Api,
-    connection::{Connection, Held},
-    cors,
+    Answer, Api, cors,
     error::ErrorCode,
-    guard::{Kind, Source},
+    guard::{Kind, Share, Source},
+    metrics::Shed,
+    record::{Connection, Held},
 };
 
 const X_PASTE_EXPIRES_AT: HeaderName = HeaderName::from_static("x-paste-expires-at");
@@ -60,15 +61,27 @@ pub(super) async fn read(
     asked: Asked,
     headers: HeaderMap,
 ) -> Result<Answer, ErrorCode> {
-    let shed = |reason| {
-        api.metrics.shed(reason);
-        ErrorCode::Overloaded
-    };
-    let in_flight = api.guard.enter(source, Kind::Other).map_err(shed)?;
-
+    let in_flight = api.enter(source, Kind::Other)?;
     // Charged before any look-up, whatever the answer will be (A6).
-    api.source_limits.admit_read(source.key()).map_err(|refusal| api.metrics.rate_limited(refusal))?;
+    let admitted = api.source_limits.admit_read(source.key());
+    let mut room = None;
+    let outcome = match admitted {
+        Ok(()) => look_up(api, id, asked, headers, &mut room).await,
+        Err(refusal) => Err(api.metrics.rate_limited(refusal)),
+    };
+    // A slow reader keeps its place, and its body's room, until the last byte has left.
+    connection.hold(Held { _in_flight: in_flight, _answer: room });
+    outcome
+}
 
+/// The answer, and in `room` what a large one takes.
+async fn look_up(
+    api: &Api,
+    id: Id,
+    asked: Asked,
+    headers: HeaderMap,
+    room: &mut Option<Share>,
+) -> Result<Answer, ErrorCode> {
     // HEAD and a condition that holds need the row alone (R6).
     if asked == Asked::Headers || headers.contains_key(IF_NONE_MATCH) {
         let stored = wait(api, api.service.find(id)).await?.ok_or(ErrorCode::NotFound)?;
@@ -82,13 +95,9 @@ pub(super) async fn read(
         }
     }
     let paste = wait(api, api.service.read(id)).await?.ok_or(ErrorCode::NotFound)?;
-    let room = if paste.body.len() > SMALL_ANSWER_BYTES {
-        Some(api.guard.answer(paste.body.len()).map_err(shed)?)
-    } else {
-        None
-    };
-    // A slow reader keeps its place, and its body's room, until the last byte has left.
-    connection.hold(Held { _in_flight: in_flight, _answer: room });
+    if paste.body.len() > SMALL_ANSWER_BYTES {
+        *room = Some(api.guard.answer(paste.body.len()).map_err(|reason| api.shed(reason))?);
+    }
     Ok(answer(api, headers, &paste.row, StatusCode::OK, paste.body))
 }
 
@@ -119,7 +128,13 @@ async fn within<F: Future>(time_max: Duration, future: F) -> Option<F::Output> {
 
 /// The one place where a failed read is logged; the answer says nothing of the cause.
 fn fault(api: &Api, error: &ReadError) -> ErrorCode {
-    tracing::error!(%error, "a paste could not be read");
+    match error {
+        // A full queue is load, not a fault, and a line for each would only add to it.
+        ReadError::Row(cause) | ReadError::Body(cause) if cause.fault() == Fault::Overloaded => {
+            return api.shed(Shed::Queue);
+        }
+        _ => tracing::error!(%error, "a paste could not be read"),
+    }
     match error {
         ReadError::Row(_) | ReadError::Body(_) => ErrorCode::Unavailable,
         ReadError::BodyMissing => {

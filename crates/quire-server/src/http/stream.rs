@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::connection::{Connection, Writing};
+use super::record::{Connection, Writing};
 
 /// See the module's header.
 pub(super) struct Stream {
@@ -52,6 +52,14 @@ impl Stream {
         self.instead.is_some()
     }
 
+    fn note_read(&self, is_ok: bool, new: &[u8]) {
+        if is_ok && !new.is_empty() {
+            self.connection.received(new);
+        } else {
+            self.connection.peer_closed();
+        }
+    }
+
     fn note_write<T>(&mut self, written: &Poll<io::Result<T>>) {
         let blocked = written.is_pending();
         // A stall that goes on is not a new one, however often hyper tries.
@@ -84,12 +92,19 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let bytes_max = this.connection.read_bytes_max();
+        if buffer.remaining() > bytes_max {
+            // Rare: much was sent ahead. Only then is the buffer cleared first, as a part of it must be.
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
+            let read = ready!(Pin::new(&mut this.tcp).poll_read(context, &mut part));
+            this.note_read(read.is_ok(), part.filled());
+            let count = part.filled().len();
+            buffer.advance(count);
+            return Poll::Ready(read);
+        }
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut this.tcp).poll_read(context, buffer));
-        match buffer.filled().get(before..) {
-            Some(new) if read.is_ok() && !new.is_empty() => this.connection.received(new),
-            _ => this.connection.peer_closed(),
-        }
+        this.note_read(read.is_ok(), buffer.filled().get(before..).unwrap_or_default());
         Poll::Ready(read)
     }
 }

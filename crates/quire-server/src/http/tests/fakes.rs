@@ -1,7 +1,7 @@
 //! Stores in memory, and a server over them on a real socket.
 //!
-//! Fault model: a gate stops every call of a store until it is opened ("slow" is a gate, not a sleep); a
-//! store can be down, and a body can be missing or corrupt.
+//! Fault model: a gate stops every call of a store until it is opened ("slow" is a gate, not a sleep), and one
+//! stops removals of bodies alone; a store can be down or its queue full, and a body can be missing or corrupt.
 
 use std::{
     collections::HashMap,
@@ -54,6 +54,8 @@ pub(super) struct Store {
     pub(super) bodies_down: AtomicBool,
     pub(super) bodies_gone: AtomicBool,
     pub(super) bodies_corrupt: AtomicBool,
+    pub(super) queue_full: AtomicBool,
+    removals_held: watch::Sender<bool>,
     pub(super) disk_low: AtomicBool,
 }
 
@@ -68,6 +70,8 @@ impl Store {
             bodies_down: AtomicBool::new(false),
             bodies_gone: AtomicBool::new(false),
             bodies_corrupt: AtomicBool::new(false),
+            queue_full: AtomicBool::new(false),
+            removals_held: watch::Sender::new(false),
             disk_low: AtomicBool::new(false),
         })
     }
@@ -75,6 +79,16 @@ impl Store {
     /// Stops every call from now on, or lets all go on.
     pub(super) fn set_open(&self, open: bool) {
         self.open.send_replace(open);
+    }
+
+    /// Stops removals of bodies from now on, or lets them go on.
+    pub(super) fn hold_removals(&self, held: bool) {
+        self.removals_held.send_replace(held);
+    }
+
+    /// How many bodies are stored, with or without a row.
+    pub(super) fn bodies(&self) -> usize {
+        self.bodies.lock().unwrap().len()
     }
 
     /// How many pastes are stored.
@@ -101,6 +115,9 @@ impl Store {
 
     async fn pass(&self, down: &AtomicBool) -> Result<(), PortError> {
         self.open.subscribe().wait_for(|open| *open).await.unwrap();
+        if self.queue_full.load(Ordering::Relaxed) {
+            return Err(PortError::new(Fault::Overloaded));
+        }
         if down.load(Ordering::Relaxed) { Err(PortError::new(Fault::Unavailable)) } else { Ok(()) }
     }
 
@@ -178,6 +195,7 @@ impl Bodies for Store {
 
     fn remove(&self, body: BodyRef) -> PortFuture<'_, ()> {
         Box::pin(async move {
+            self.removals_held.subscribe().wait_for(|held| !*held).await.unwrap();
             self.pass(&self.bodies_down).await?;
             self.bodies.lock().unwrap().remove(&body.id);
             Ok(())
