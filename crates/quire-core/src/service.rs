@@ -15,13 +15,17 @@
 //!
 //! # Delete
 //!
-//! 1 find the row, 2 compare the token, 3 row removed: **the commit point**, 4 body removed. A body that
-//! stays behind is an orphan; the paste is gone all the same.
+//! 1 find the row, 2 compare the token, 3 row removed: **the commit point**, 4 body removed. The client is
+//! answered after 3, so that a body store that is slow or down changes nothing for it; a body that stays
+//! behind is an orphan.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    paste::{DeleteToken, Digest, ID_LEN, Id, Paste, Row, StoredRow, Syntax, TOKEN_RANDOM_BYTES, Text, Ttl},
+    paste::{
+        BodyRef, DeleteToken, Digest, ID_LEN, Id, Paste, Row, StoredRow, Syntax, TOKEN_RANDOM_BYTES, Text,
+        Ttl,
+    },
     ports::{Bodies, Clock, Entropy, Fault, Insert, NewBody, NewRow, PortError, Put, Rows},
     time::Timestamp,
 };
@@ -109,11 +113,9 @@ pub enum DeleteError {
 /// What became of a delete.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// The paste is gone from this moment on.
-    Gone {
-        /// Why its body is still there, if it is: it then is an orphan.
-        body_left: Option<PortError>,
-    },
+    /// The paste is gone from this moment on. Its body is an orphan until
+    /// [`remove_body`](Service::remove_body) has removed it.
+    Gone(BodyRef),
     /// There is no such paste, or the token is not its token; the caller must not learn which.
     NotFound,
 }
@@ -214,7 +216,8 @@ impl Service {
         self.rows.find(id).await.map_err(ReadError::Row)
     }
 
-    /// Deletes a live paste if the token is its token. The steps are numbered in the module's header.
+    /// Deletes a live paste if the token is its token: steps 1 to 3 of the module's header. Step 4 is left to
+    /// the caller, who need not keep the client waiting for it.
     ///
     /// # Errors
     /// A row store that cannot answer is an error, never [`Deleted::NotFound`] (D3).
@@ -230,8 +233,15 @@ impl Service {
         if !self.rows.remove(id).await.map_err(DeleteError::Row)? {
             return Ok(Deleted::NotFound);
         }
-        let body_left = self.bodies.remove(row.body()).await.err();
-        Ok(Deleted::Gone { body_left })
+        Ok(Deleted::Gone(row.body()))
+    }
+
+    /// Removes the body of a paste that [`delete`](Self::delete) has just removed: step 4.
+    ///
+    /// # Errors
+    /// The body may still be there, and is an orphan.
+    pub async fn remove_body(&self, body: BodyRef) -> Result<(), PortError> {
+        self.bodies.remove(body).await
     }
 
     fn mint(&self) -> Result<(Id, DeleteToken), PortError> {

@@ -192,7 +192,7 @@ fn a_row_store_that_fails_the_second_look_is_unavailable() {
 
 #[test]
 fn delete_under_every_fault_at_every_call() {
-    let calls = [Call::RowsFindInStore, Call::RowsRemove, Call::BodiesRemove];
+    let calls = [Call::RowsFindInStore, Call::RowsRemove];
     for (index, call) in calls.into_iter().enumerate() {
         for fault in every_fault() {
             let world = World::new();
@@ -202,16 +202,13 @@ fn delete_under_every_fault_at_every_call() {
             let answer = run(&fault, service.delete(id, &delete_token));
             let told = match &answer {
                 None => "nothing",
-                Some(Ok(Deleted::Gone { body_left: None })) => "gone",
-                Some(Ok(Deleted::Gone { .. })) => "gone, body left",
+                Some(Ok(Deleted::Gone(_))) => "gone",
                 Some(Ok(Deleted::NotFound)) => "not found",
                 Some(Err(DeleteError::Row(_))) => "row failed",
             };
-            let expected = match (&fault, call) {
-                (Fault::ProcessGone { .. }, _) => "nothing",
-                (Fault::Slow(_), _) => "gone",
-                // The row's removal is the commit: whatever becomes of the body, the paste is gone.
-                (_, Call::BodiesRemove) => "gone, body left",
+            let expected = match &fault {
+                Fault::ProcessGone { .. } => "nothing",
+                Fault::Slow(_) => "gone",
                 _ => "row failed",
             };
             assert_eq!(told, expected, "{call:?} {fault:?}");
@@ -220,17 +217,47 @@ fn delete_under_every_fault_at_every_call() {
                 fault,
                 Fault::Slow(_) | Fault::AnswerLost { done: true } | Fault::ProcessGone { done: true }
             );
-            let expected = match (call, done) {
-                _ if matches!(fault, Fault::Slow(_)) => Exists::Nothing,
-                (Call::RowsFindInStore, _) | (Call::RowsRemove, false) => Exists::Paste,
-                // On an unknown outcome the body is kept.
-                (Call::RowsRemove, true) | (_, false) => Exists::Orphan,
-                (_, true) => Exists::Nothing,
+            let expected = match call {
+                _ if matches!(fault, Fault::Slow(_)) => Exists::Orphan,
+                Call::RowsRemove if done => Exists::Orphan,
+                // On an unknown outcome the row may still be there, so nothing else is done.
+                _ => Exists::Paste,
             };
             assert_eq!(what_exists(&world), expected, "{call:?} {fault:?}");
-            in_order(&world);
+            assert!(!world.script.made().contains(&Call::BodiesRemove), "the body is the second stage's");
             assert_eq!(reads_back(&world, id), expected == Exists::Paste);
         }
+    }
+}
+
+#[test]
+fn the_body_of_a_deleted_paste_under_every_fault() {
+    for fault in every_fault() {
+        let world = World::new();
+        let Created { id, delete_token, .. } = create(&world);
+        let service = world.service();
+        let deleted = run_or_drop(service.delete(id, &delete_token)).expect("not stuck");
+        let Ok(Deleted::Gone(body)) = deleted else { panic!("{deleted:?}") };
+        // The commit was the row's removal: whatever becomes of the body, the paste is gone.
+        assert_eq!(what_exists(&world), Exists::Orphan);
+        assert!(!reads_back(&world, id));
+
+        let before = world.script.made().len();
+        world.script.fail_at(0, fault.clone());
+        let removed = run(&fault, service.remove_body(body));
+        assert_eq!(world.script.made()[before..], [Call::BodiesRemove]);
+        let done = matches!(
+            fault,
+            Fault::Slow(_) | Fault::AnswerLost { done: true } | Fault::ProcessGone { done: true }
+        );
+        match fault {
+            Fault::ProcessGone { .. } => assert!(removed.is_none()),
+            Fault::Slow(_) => assert!(matches!(removed, Some(Ok(())))),
+            _ => assert!(matches!(removed, Some(Err(_))), "{fault:?}"),
+        }
+        assert_eq!(what_exists(&world), if done { Exists::Nothing } else { Exists::Orphan }, "{fault:?}");
+        in_order(&world);
+        assert!(!reads_back(&world, id));
     }
 }
 
@@ -380,7 +407,7 @@ fn of_two_racing_deletes_exactly_one_is_told_gone() {
     let quick = run_or_drop(service.delete(id, &delete_token)).expect("not stuck").expect("answered");
     gate.open();
     let slow = run_until_stuck(slow.as_mut()).expect("not stuck").expect("answered");
-    assert!(matches!((quick, slow), (Deleted::Gone { .. }, Deleted::NotFound)));
+    assert!(matches!((quick, slow), (Deleted::Gone(_), Deleted::NotFound)));
 }
 
 #[test]

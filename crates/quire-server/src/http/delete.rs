@@ -2,21 +2,24 @@
 //!
 //! Promises: 204 only for what the service says is gone; a wrong, missing or malformed token is answered like
 //! a paste that is not there (D2). Once begun it goes on in a task of its own, whether or not the client is
-//! still there. It must never say which of the reasons for a 404 it was.
+//! still there; it is answered as soon as the row is gone, however long the body takes (D3). It must never say
+//! which of the reasons for a 404 it was.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header::CACHE_CONTROL};
 use quire_core::{
     paste::{DeleteToken, Id},
-    service::Deleted,
+    ports::Fault,
+    service::{DeleteError, Deleted, Service},
 };
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Answer, Api,
     error::ErrorCode,
     guard::{Kind, Source},
+    metrics::{Metrics, Shed},
 };
 
 /// Answers a delete.
@@ -26,42 +29,62 @@ pub(super) async fn delete(
     id: Id,
     headers: &HeaderMap,
 ) -> Result<Answer, ErrorCode> {
-    let in_flight = api.guard.enter(source, Kind::Other).map_err(|reason| {
-        api.metrics.shed(reason);
-        ErrorCode::Overloaded
-    })?;
-
+    let in_flight = api.enter(source, Kind::Other)?;
     api.source_limits.admit_delete(source.key()).map_err(|refusal| api.metrics.rate_limited(refusal))?;
 
     let token = token(headers).ok_or(ErrorCode::NotFound)?;
     let (service, metrics) = (Arc::clone(&api.service), Arc::clone(&api.metrics));
-    let work = api.drain.work().spawn(async move {
-        let deleted = service.delete(id, &token).await;
+    let (tell, told) = oneshot::channel();
+    api.drain.work().spawn(async move {
+        work(&service, &metrics, id, &token, tell).await;
         drop(in_flight);
-        // Said here and not where it is awaited: the client may be gone.
-        match &deleted {
-            Ok(Deleted::Gone { body_left: Some(error) }) => {
-                metrics.orphans_left.inc();
-                tracing::warn!(%error, "a deleted paste's body is left to the janitor");
-            }
-            Ok(_) => {}
-            Err(error) => tracing::error!(%error, "a paste was not deleted for certain"),
-        }
-        deleted
     });
-    match timeout(api.bounds.delete_wait_max, work).await {
-        Ok(Ok(Ok(Deleted::Gone { .. }))) => {
+    match timeout(api.bounds.delete_wait_max, told).await {
+        Ok(Ok(Ok(()))) => {
             let mut answer = Answer::default();
             *answer.status_mut() = StatusCode::NO_CONTENT;
             answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             Ok(answer)
         }
-        Ok(Ok(Ok(Deleted::NotFound))) => Err(ErrorCode::NotFound),
-        Ok(Ok(Err(_)) | Err(_)) => Err(ErrorCode::Unavailable),
+        Ok(Ok(Err(code))) => Err(code),
+        // The work ended without a word, so nobody knows how far it came.
+        Ok(Err(_)) => Err(ErrorCode::Unavailable),
         Err(_) => {
             tracing::error!("a paste was not deleted in time; it may still be");
             Err(ErrorCode::Unavailable)
         }
+    }
+}
+
+/// Deletes the paste, tells the outcome to whoever still waits for it, and then removes the body. What is
+/// counted and logged is so here and not where the outcome is awaited: the client may be gone.
+async fn work(
+    service: &Service,
+    metrics: &Metrics,
+    id: Id,
+    token: &DeleteToken,
+    tell: oneshot::Sender<Result<(), ErrorCode>>,
+) {
+    let (outcome, body) = match service.delete(id, token).await {
+        Ok(Deleted::Gone(body)) => (Ok(()), Some(body)),
+        Ok(Deleted::NotFound) => (Err(ErrorCode::NotFound), None),
+        // A full queue is load, not a fault.
+        Err(DeleteError::Row(error)) if error.fault() == Fault::Overloaded => {
+            metrics.shed(Shed::Queue);
+            (Err(ErrorCode::Overloaded), None)
+        }
+        Err(error) => {
+            tracing::error!(%error, "a paste was not deleted for certain");
+            (Err(ErrorCode::Unavailable), None)
+        }
+    };
+    // Whoever waited may have gone.
+    let _ = tell.send(outcome);
+    if let Some(body) = body
+        && let Err(error) = service.remove_body(body).await
+    {
+        metrics.orphans_left.inc();
+        tracing::warn!(%error, "a deleted paste's body is left to the janitor");
     }
 }
 
