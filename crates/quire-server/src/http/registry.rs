@@ -248,7 +248,9 @@ mod tests {
     fn where_all_of_the_largest_are_at_work_the_next_makes_room() {
         let registry = Registry::new(5);
         let busy: Vec<_> = (0..3).filter_map(|_| admit(&registry, 1)).collect();
-        busy.iter().for_each(|place| _ = place.connection.request_begins(Some(0)));
+        for place in &busy {
+            place.connection.request_begins(Some(0));
+        }
         let _waiting: Vec<_> = (0..2).filter_map(|_| admit(&registry, 2)).collect();
         let _newcomer = admit(&registry, 3).unwrap();
         assert_eq!([1, 2, 3].map(|source| count(&registry, source)), [3, 1, 1]);
@@ -260,7 +262,9 @@ mod tests {
         let held_max = CONNECTIONS_LOOKED_AT * 2;
         let registry = Registry::new(held_max);
         let held: Vec<_> = (0..held_max).filter_map(|_| admit(&registry, 1)).collect();
-        held.iter().rev().skip(1).for_each(|place| _ = place.connection.request_begins(Some(0)));
+        for place in held.iter().rev().skip(1) {
+            place.connection.request_begins(Some(0));
+        }
         assert!(admit(&registry, 2).is_none(), "not all of them are looked at");
         assert!(admit(&registry, 2).is_some(), "and the next look goes on from there");
     }

@@ -53,7 +53,7 @@ fn client_that_never_reads(last: u8, sent: &[u8], server: &Server) -> Client {
     let began = Instant::now();
     // Once the answers are stuck nothing more is read, and in the end nothing more can be sent.
     while client.socket().write_all(&sent.repeat(1_000)).is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it is never stuck");
+        assert!(began.elapsed() < Duration::from_mins(1), "it is never stuck");
     }
     client
 }
